@@ -1,0 +1,114 @@
+//! Looking messages up: 12 by key, 33 by their place in the commit log. Source: remoting.md 3.9.
+
+use std::rc::Rc;
+
+use bytes::BytesMut;
+
+use super::reply::{BODY_LEN_MAX, ReplyTo};
+use super::shard::{ShardBroker, Verdict};
+use crate::types::{PhyOffset, ShardId};
+use crate::wire::code::response;
+use crate::wire::headers::{QueryMessageHeader, ViewMessageHeader};
+use crate::wire::{Command, Peer};
+
+/// The shard that has the index.
+const INDEX_SHARD: ShardId = ShardId(0);
+/// How many messages a query by unique key may find, whatever the request says.
+const UNIQUE_KEY_COUNT_MAX: i32 = 32;
+/// How many messages any query may find.
+const COUNT_MAX: i32 = 64;
+
+impl ShardBroker {
+    pub(super) fn query(&self, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
+        if self.settings.shard != INDEX_SHARD {
+            return Verdict::FirstShard;
+        }
+        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let header = match QueryMessageHeader::read(command) {
+            Ok(header) => header,
+            Err(error) => {
+                reply.fail(response::SYSTEM_ERROR, &error.to_string());
+                return Verdict::Done;
+            }
+        };
+        let count_max = count_max(&header);
+        let (topic, key, begin, end) = (header.topic.to_owned(), header.key.to_owned(), header.begin, header.end);
+        let store = self.store.clone();
+        Verdict::Later(Box::pin(async move {
+            let found = store.query(&topic, &key, count_max, begin, end).await;
+            let (mut time_digits, mut phy_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+            let ext = [
+                ("indexLastUpdateTimestamp", time_digits.format(found.last_update.0)),
+                ("indexLastUpdatePhyoffset", phy_digits.format(found.last_phy.0)),
+            ];
+            let body = whole_records(&found.records, BODY_LEN_MAX);
+            if body.is_empty() {
+                reply.send(response::QUERY_NOT_FOUND, Some("no message has this key in this time"), &ext, &[]);
+            } else {
+                reply.send(response::SUCCESS, None, &ext, &body);
+            }
+        }))
+    }
+
+    pub(super) fn view(&self, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
+        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let phy = match ViewMessageHeader::read(command) {
+            Ok(header) => u64::try_from(header.offset).map(PhyOffset),
+            Err(error) => {
+                reply.fail(response::SYSTEM_ERROR, &error.to_string());
+                return Verdict::Done;
+            }
+        };
+        let Ok(phy) = phy else {
+            reply.fail(response::SYSTEM_ERROR, "a commit log offset is not negative");
+            return Verdict::Done;
+        };
+        let store = self.store.clone();
+        Verdict::Later(Box::pin(async move {
+            match store.record_at(phy).await {
+                Ok(record) => reply.send(response::SUCCESS, None, &[], &record),
+                Err(error) => reply.fail(response::SYSTEM_ERROR, &error.to_string()),
+            }
+        }))
+    }
+}
+
+fn count_max(header: &QueryMessageHeader<'_>) -> usize {
+    let asked = if header.unique_key { UNIQUE_KEY_COUNT_MAX } else { header.max_num.min(COUNT_MAX) };
+    usize::try_from(asked).unwrap_or(0)
+}
+
+/// As many of the records, from the first on, as fit `len_max`.
+fn whole_records(records: &[Vec<u8>], len_max: usize) -> BytesMut {
+    let mut body = BytesMut::new();
+    for record in records {
+        if body.len() + record.len() > len_max {
+            break;
+        }
+        body.extend_from_slice(record);
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_finds_at_most_64_messages_and_by_unique_key_32() {
+        let header =
+            |max_num, unique_key| QueryMessageHeader { topic: "T", key: "k", max_num, begin: 0, end: 0, unique_key };
+        assert_eq!(count_max(&header(10, false)), 10);
+        assert_eq!(count_max(&header(1000, false)), 64);
+        assert_eq!(count_max(&header(-1, false)), 0);
+        assert_eq!(count_max(&header(1, true)), 32);
+    }
+
+    #[test]
+    fn an_answer_holds_whole_records_only() {
+        let records = [vec![1; 10], vec![2; 10], vec![3; 5]];
+        assert_eq!(whole_records(&records, 25).len(), 25);
+        assert_eq!(whole_records(&records, 24).len(), 20);
+        assert!(whole_records(&[], 24).is_empty());
+    }
+}

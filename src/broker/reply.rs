@@ -1,0 +1,72 @@
+//! Where one request's answer goes, and how it is written: straight into the connection's output.
+
+use std::rc::Rc;
+
+use bytes::BytesMut;
+
+use crate::wire::{Command, FRAME_LEN_MAX, HeaderType, Peer, begin_response, encode_response};
+
+/// What an answer's header takes at most beside a batch's message ids; the rest of a frame is for the body.
+const HEAD_LEN_MAX: usize = 64 * 1024;
+/// The longest body an answer may have.
+pub(super) const BODY_LEN_MAX: usize = FRAME_LEN_MAX - HEAD_LEN_MAX;
+
+/// The way back to a requester. Writes nothing for a oneway request, whatever it is asked to write.
+#[derive(Clone)]
+pub(super) struct ReplyTo {
+    pub peer: Rc<dyn Peer>,
+    header_type: HeaderType,
+    version: i32,
+    opaque: i32,
+    pub oneway: bool,
+}
+
+impl ReplyTo {
+    pub fn new(peer: &Rc<dyn Peer>, command: &Command<'_>, version: i32) -> ReplyTo {
+        ReplyTo {
+            peer: Rc::clone(peer),
+            header_type: command.header_type,
+            version,
+            opaque: command.opaque,
+            oneway: command.is_oneway(),
+        }
+    }
+
+    pub fn send(&self, code: i32, remark: Option<&str>, ext: &[(&str, &str)], body: &[u8]) {
+        if self.oneway {
+            return;
+        }
+        self.peer.send(&mut |out| {
+            encode_response(out, self.header_type, code, self.version, self.opaque, remark, ext, body);
+        });
+    }
+
+    pub fn fail(&self, code: i32, remark: &str) {
+        self.send(code, Some(remark), &[], &[]);
+    }
+
+    /// Sends an answer whose body of `body_len` bytes `append` writes behind the head; if it returns false, having
+    /// written nothing, nothing is sent and this returns false too.
+    pub fn send_with(
+        &self,
+        code: i32,
+        remark: Option<&str>,
+        ext: &[(&str, &str)],
+        body_len: usize,
+        append: &dyn Fn(&mut BytesMut) -> bool,
+    ) -> bool {
+        if self.oneway {
+            return true;
+        }
+        let mut sent = true;
+        self.peer.send(&mut |out| {
+            let start = out.len();
+            begin_response(out, self.header_type, code, self.version, self.opaque, remark, ext, body_len);
+            sent = append(out);
+            if !sent {
+                out.truncate(start);
+            }
+        });
+        sent
+    }
+}

@@ -1,0 +1,204 @@
+//! The data half of the broker on one shard: which request goes to which handler, and what the handlers share.
+//!
+//! Lives on its shard's core, fed by `node` with the frames of that shard's connections. It reads the published
+//! [`Directory`](super::Directory) and puts into and gets from the store; what it wants of the control core it asks
+//! through [`NodeLink`]. Handlers answer by writing into the connection's output, at once or when the store calls back.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::delay::DelayLevels;
+use super::holds::Holds;
+use super::pull::Pull;
+use super::unique_key::UniqueKeys;
+use super::{Profile, SharedDirectory};
+use crate::store::ShardStore;
+use crate::types::properties;
+use crate::types::{ShardId, Timestamp};
+use crate::wire::code::request;
+use crate::wire::{Command, ConnId, Peer};
+
+/// Work that goes on after the frame is done with; `node` spawns it on the shard's executor.
+pub type Later = Pin<Box<dyn Future<Output = ()>>>;
+
+/// What the shard's node code does next with a frame.
+pub enum Verdict {
+    /// Answered, or it will be by a callback of the store or a wake.
+    Done,
+    /// Run this; it answers.
+    Later(Later),
+    /// Ask the control core for this, then give the same frame again.
+    Needs(Wanted),
+    /// Only the broker of shard 0 can serve it, since the index is there: give the frame to that one, with a peer that
+    /// leads back.
+    FirstShard,
+    /// Belongs to the control core: carry the frame there.
+    Control,
+}
+
+/// Something that must exist before a request can be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A topic that a send may create.
+    Topic(TopicWanted),
+    /// A consumer group that a pull may create.
+    Group { group: String },
+    /// A group and its retry topic.
+    RetryTopic { group: String },
+    /// A group's dead-letter topic.
+    DlqTopic { group: String },
+}
+
+/// What a send says about the topic it needs. Source: remoting.md 6.2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicWanted {
+    pub topic: String,
+    /// Template of the new topic.
+    pub default_topic: String,
+    pub default_queue_nums: i32,
+    pub unit_mode: bool,
+}
+
+/// What a shard asks of the control core, wherever it runs.
+pub trait NodeLink {
+    /// Stores a consumer offset that came with a pull; nobody waits for it.
+    fn commit_offset(&self, group: &Arc<str>, topic: &Arc<str>, queue_id: i32, offset: i64);
+
+    /// Makes what is wanted; true once it is in the published directory, false if it may not or cannot be.
+    fn ensure(&self, wanted: Wanted) -> Pin<Box<dyn Future<Output = bool>>>;
+}
+
+/// Checked settings, as the shards need them.
+#[derive(Clone, Debug)]
+pub struct ShardSettings {
+    pub profile: Profile,
+    /// Goes into the CLUSTER property of every message.
+    pub cluster: String,
+    /// Goes into every send's answer, and in profile 5 into its message: Java clients trace by it.
+    pub region: String,
+    /// Whether clients may trace; likewise.
+    pub trace_on: bool,
+    /// Longest body of a message, in bytes.
+    pub body_len_max: usize,
+    pub delay_levels: DelayLevels,
+    /// The most pulls held at a time on this shard.
+    pub hold_count_max: usize,
+    pub shard: ShardId,
+    /// Differs between runs of the node; the same on all shards.
+    pub run: u32,
+}
+
+/// One shard's senders and pullers.
+pub struct ShardBroker {
+    pub(super) store: ShardStore,
+    pub(super) directory: SharedDirectory,
+    pub(super) link: Rc<dyn NodeLink>,
+    pub(super) settings: ShardSettings,
+    /// The store host, as it stands in message ids.
+    pub(super) store_host: SocketAddr,
+    /// Properties that every single message gets.
+    pub(super) added_to_single: Box<[u8]>,
+    /// Properties that every message of a batch gets.
+    pub(super) added_to_batched: Box<[u8]>,
+    pub(super) unique_keys: UniqueKeys,
+    pub(super) holds: RefCell<Holds<Pull>>,
+    /// Message ids are written here on their way into an answer.
+    pub(super) id_text: RefCell<String>,
+    random: Cell<u64>,
+}
+
+impl ShardBroker {
+    pub fn new(
+        store: ShardStore,
+        directory: SharedDirectory,
+        link: Rc<dyn NodeLink>,
+        settings: ShardSettings,
+    ) -> Rc<ShardBroker> {
+        let store_host = store.store_host();
+        let mut added = String::new();
+        properties::push(&mut added, properties::CLUSTER, &settings.cluster);
+        let added_to_batched = added.clone().into_bytes().into_boxed_slice();
+        if settings.profile == Profile::V5 {
+            properties::push(&mut added, properties::MSG_REGION, &settings.region);
+            properties::push(&mut added, properties::TRACE_ON, trace_text(settings.trace_on));
+        }
+        let seed = (u64::from(settings.run) << 16 | u64::from(settings.shard.0)) ^ 0x9E37_79B9_7F4A_7C15;
+        Rc::new(ShardBroker {
+            store,
+            directory,
+            link,
+            store_host,
+            added_to_single: added.into_bytes().into_boxed_slice(),
+            added_to_batched,
+            unique_keys: UniqueKeys::new(store_host.ip(), settings.run, settings.shard),
+            holds: RefCell::new(Holds::new(settings.hold_count_max)),
+            id_text: RefCell::new(String::new()),
+            random: Cell::new(seed),
+            settings,
+        })
+    }
+
+    /// Serves one request frame. `refused` says that the control core was asked for what this frame needs, and did not
+    /// make it.
+    pub fn handle(
+        self: &Rc<Self>,
+        peer: &Rc<dyn Peer>,
+        command: &Command<'_>,
+        now: Timestamp,
+        refused: bool,
+    ) -> Verdict {
+        match command.code {
+            request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
+                self.send(peer, command, now, refused)
+            }
+            request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => self.pull(peer, command, now, refused),
+            request::QUERY_MESSAGE => self.query(peer, command),
+            request::SEARCH_OFFSET_BY_TIMESTAMP => self.search_offset(peer, command),
+            request::GET_MAX_OFFSET | request::GET_MIN_OFFSET => self.queue_end(peer, command),
+            request::VIEW_MESSAGE_BY_ID => self.view(peer, command),
+            request::CONSUMER_SEND_MSG_BACK => self.send_back(peer, command, refused),
+            _ => Verdict::Control,
+        }
+    }
+
+    /// Forgets the pulls held for a connection that is gone.
+    pub fn connection_closed(&self, conn: ConnId) {
+        let dropped = self.holds.borrow_mut().drop_connection(conn);
+        for hold in dropped {
+            self.stop_holding_if_last(&hold.waiting.queue);
+        }
+    }
+
+    /// When [`ShardBroker::answer_due`] has something to do next.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.holds.borrow().next_deadline()
+    }
+
+    /// How many pulls are held.
+    pub fn hold_count(&self) -> usize {
+        self.holds.borrow().count()
+    }
+
+    pub(super) fn trace_text(&self) -> &'static str {
+        trace_text(self.settings.trace_on)
+    }
+
+    /// An index below `count`, which must not be 0; any, but evenly.
+    pub(super) fn pick(&self, count: usize) -> usize {
+        // xorshift64*: no more is needed than that producers spread over queues.
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.set(x);
+        (x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) as usize % count
+    }
+}
+
+fn trace_text(trace_on: bool) -> &'static str {
+    if trace_on { "true" } else { "false" }
+}

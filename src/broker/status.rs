@@ -1,0 +1,117 @@
+//! Which response code the store's word becomes, in one place.
+//!
+//! The remarks of overload begin with tags that operators search logs and graphs for. Source: remoting.md 3.1, 3.2,
+//! 6.1; store.md 5.2, 7.1.
+
+use std::borrow::Cow;
+
+use crate::store::{GetStatus, PutRefusal, PutStatus};
+use crate::types::properties::PROPERTIES_LEN_MAX;
+use crate::wire::code::response;
+
+/// A code and a remark that says why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub code: i32,
+    pub remark: Cow<'static, str>,
+}
+
+impl Refusal {
+    pub fn new(code: i32, remark: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal { code, remark: remark.into() }
+    }
+}
+
+/// The code for a message that is stored, flushed in time or not.
+///
+/// # Errors
+/// What to answer if it is not stored.
+pub(super) fn of_put(status: &PutStatus) -> Result<i32, Refusal> {
+    Err(match status {
+        PutStatus::Ok => return Ok(response::SUCCESS),
+        PutStatus::FlushDiskTimeout => return Ok(response::FLUSH_DISK_TIMEOUT),
+        PutStatus::ServiceNotAvailable => Refusal::new(
+            response::SERVICE_NOT_AVAILABLE,
+            "the store takes no messages now: it is stopping or its disk failed",
+        ),
+        PutStatus::SegmentNotCreated => {
+            Refusal::new(response::SYSTEM_ERROR, "no commit log segment could be made for the message")
+        }
+        PutStatus::Busy { waited_ms, queued } => Refusal::new(
+            response::SYSTEM_BUSY,
+            format!(
+                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, \
+                 period in queue: {waited_ms}ms, size of queue: {queued}"
+            ),
+        ),
+    })
+}
+
+/// Why the store did not take a message.
+pub(super) fn of_refusal(refusal: PutRefusal, body_len_max: usize) -> Refusal {
+    match refusal {
+        PutRefusal::MessageIllegal(why) => Refusal::new(response::MESSAGE_ILLEGAL, why),
+        PutRefusal::PropertiesTooLong { .. } => Refusal::new(response::MESSAGE_ILLEGAL, too_large(body_len_max)),
+        PutRefusal::Overloaded => {
+            Refusal::new(response::SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+        }
+        PutRefusal::NotAvailable(why) => Refusal::new(response::SERVICE_NOT_AVAILABLE, why),
+    }
+}
+
+/// The remark for a message over one of the two limits of its parts.
+pub(super) fn too_large(body_len_max: usize) -> String {
+    format!(
+        "the message is too large: its body may have {body_len_max} bytes, \
+         its properties with those that the broker adds {PROPERTIES_LEN_MAX}"
+    )
+}
+
+/// How a get answers a pull from `offset`, and the name of its status, which goes out as remark.
+pub(super) fn of_get(status: &GetStatus, offset: i64) -> (i32, &'static str) {
+    match status {
+        GetStatus::Found => (response::SUCCESS, "FOUND"),
+        GetStatus::NoMatchedMessage => (response::PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"),
+        GetStatus::MessageWasRemoving => (response::PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING"),
+        GetStatus::NoMessageInQueue if offset == 0 => (response::PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"),
+        GetStatus::NoMessageInQueue => (response::PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE"),
+        GetStatus::OffsetTooSmall => (response::PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL"),
+        GetStatus::OffsetOverflowOne => (response::PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE"),
+        GetStatus::OffsetOverflowBadly => (response::PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY"),
+        GetStatus::OffsetFoundNull => (response::PULL_NOT_FOUND, "OFFSET_FOUND_NULL"),
+        // Of units that have left memory again since they were read in: the client comes back for the same offset.
+        GetStatus::UnitsCold => (response::PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_stored_gets_a_stored_code() {
+        assert_eq!(of_put(&PutStatus::Ok), Ok(0));
+        assert_eq!(of_put(&PutStatus::FlushDiskTimeout), Ok(10));
+        assert_eq!(of_put(&PutStatus::ServiceNotAvailable).unwrap_err().code, 14);
+        assert_eq!(of_put(&PutStatus::SegmentNotCreated).unwrap_err().code, 1);
+    }
+
+    #[test]
+    fn overload_is_tagged_and_says_how_long_and_how_many() {
+        let expected = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, \
+                        period in queue: 201ms, size of queue: 7";
+        assert_eq!(of_put(&PutStatus::Busy { waited_ms: 201, queued: 7 }), Err(Refusal::new(2, expected)));
+        let expected = "[OVERLOAD]system busy, start flow control for a while";
+        assert_eq!(of_refusal(PutRefusal::Overloaded, 10), Refusal::new(2, expected));
+    }
+
+    #[test]
+    fn an_empty_queue_moves_only_those_who_ask_beyond_its_start() {
+        assert_eq!(of_get(&GetStatus::NoMessageInQueue, 0).0, response::PULL_NOT_FOUND);
+        assert_eq!(of_get(&GetStatus::NoMessageInQueue, 5).0, response::PULL_OFFSET_MOVED);
+        assert_eq!(of_get(&GetStatus::OffsetOverflowOne, 5).0, response::PULL_NOT_FOUND);
+        assert_eq!(of_get(&GetStatus::OffsetOverflowBadly, 5).0, response::PULL_OFFSET_MOVED);
+        assert_eq!(of_get(&GetStatus::OffsetTooSmall, -1).0, response::PULL_OFFSET_MOVED);
+        assert_eq!(of_get(&GetStatus::NoMatchedMessage, 5).0, response::PULL_RETRY_IMMEDIATELY);
+    }
+}

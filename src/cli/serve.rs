@@ -1,0 +1,182 @@
+//! `kerolox serve`: settings, log, then the node until it is told to stop.
+
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::{Format, Full, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use super::EXIT_USAGE;
+use crate::config::{Config, ConfigErrors, LogConfig, LogFormat, Overrides, Source};
+
+/// Start a node
+///
+/// Runs until SIGTERM or SIGINT (Ctrl-C), which end it cleanly: what is acknowledged is flushed, exit code 0. Without
+/// arguments it keeps its data in ./kerolox-data, serves clients on 127.0.0.1:10911 (and 10909) and is its own name
+/// server on 127.0.0.1:9876. Flags win over the file.
+#[derive(Debug, clap::Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  kerolox serve
+  kerolox serve --config /etc/kerolox.toml
+  kerolox serve --data /var/lib/kerolox --listen 0.0.0.0:10911 --advertise 10.0.0.7 --namesrv 0.0.0.0:9876
+
+Exit codes:
+  0  stopped as asked
+  1  failed while running or starting (I/O error, damaged store); a restart may help
+  2  wrong usage, settings or host; a restart without a change cannot help"
+)]
+pub(super) struct Args {
+    /// Settings in TOML; every key is explained in docs/kerolox.toml [default: none]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Directory of all data; made if missing [default: ./kerolox-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// IP:PORT for clients [default: 127.0.0.1:10911]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// IP given to clients [default: that of --listen; for 0.0.0.0 the host's first that is not loopback]
+    #[arg(long, value_name = "IP")]
+    advertise: Option<String>,
+    /// IP:PORT of the built-in name server, or off [default: 127.0.0.1:9876]
+    #[arg(long, value_name = "ADDR|off")]
+    namesrv: Option<String>,
+    /// Cores such as 0,2-5: the first appends, each other gets a shard; one core does everything [default: auto, all cores]
+    #[arg(long, value_name = "LIST")]
+    cores: Option<String>,
+}
+
+pub(super) fn run(args: Args) -> ExitCode {
+    let config = match settings(args) {
+        Ok(config) => config,
+        Err(errors) => {
+            errors.lines().iter().for_each(|line| eprintln!("kerolox: {line}"));
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    start_log(&config.log);
+    for setting in config.settings().iter().filter(|setting| setting.source != Source::Default) {
+        tracing::info!(key = setting.key, value = setting.value, source = %setting.source, "setting");
+    }
+    match crate::node::run(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kerolox: {error}");
+            let code = u8::try_from(error.exit_code()).ok().filter(|code| *code != 0);
+            ExitCode::from(code.unwrap_or(super::EXIT_FAILURE))
+        }
+    }
+}
+
+fn settings(args: Args) -> Result<Config, ConfigErrors> {
+    let mut overrides = Overrides::default();
+    for (key, flag, value) in [
+        ("store.root", "--data", args.data),
+        ("net.listen", "--listen", args.listen),
+        ("net.advertise", "--advertise", args.advertise),
+        ("nameserver.embedded", "--namesrv", args.namesrv),
+    ] {
+        if let Some(value) = value {
+            overrides.set(key, flag, value);
+        }
+    }
+    if let Some(list) = args.cores {
+        overrides.set_cores("--cores", &list).map_err(ConfigErrors::one)?;
+    }
+    Config::load(args.config.as_deref(), overrides)
+}
+
+/// From here on `tracing` writes to standard error, as `[log]` says.
+fn start_log(log: &LogConfig) {
+    let levels: Targets = log.level.parse().expect("config accepts only what is a list of levels");
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let lines = match log.format {
+        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        LogFormat::Journal => {
+            let line = tracing_subscriber::fmt::format().without_time().with_level(false);
+            lines.with_ansi(false).event_format(Journal { line }).boxed()
+        }
+    };
+    tracing_subscriber::registry().with(lines.with_filter(levels)).init();
+}
+
+/// A line that begins with its syslog priority, which journald takes off and keeps. Source: sd-daemon(3).
+struct Journal {
+    line: Format<Full, ()>,
+}
+
+impl<S, N> FormatEvent<S, N> for Journal
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let priority = match *event.metadata().level() {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            Level::DEBUG | Level::TRACE => 7,
+        };
+        write!(out, "<{priority}>")?;
+        self.line.format_event(context, out, event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn read(line: &[&str]) -> Result<Config, ConfigErrors> {
+        settings(Line::parse_from([&["serve"], line].concat()).args)
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("k.toml");
+        std::fs::write(&file, "[store]\nroot = \"/from/file\"\n[net]\nlisten = \"127.0.0.1:20911\"\n").unwrap();
+        let file = file.to_str().unwrap();
+        let config = read(&["--config", file, "--data", "/from/flag", "--namesrv", "off", "--cores", "1"]).unwrap();
+        assert_eq!(config.store.root.to_str(), Some("/from/flag"));
+        assert_eq!(config.net.listen.port(), 20911);
+        assert_eq!(config.nameserver.embedded, None);
+        assert_eq!((config.cores.writer, config.cores.shards), (Some(1), Some(vec![1])));
+    }
+
+    #[test]
+    fn a_bad_flag_is_one_line_that_names_it() {
+        let errors = read(&["--advertise", "here"]).unwrap_err();
+        assert_eq!(errors.lines().len(), 1);
+        assert!(errors.lines()[0].starts_with("--advertise: net.advertise = \"here\""), "{errors}");
+        assert!(read(&["--cores", "x"]).unwrap_err().lines()[0].starts_with("--cores: "));
+    }
+
+    #[test]
+    fn every_level_that_config_accepts_is_one_for_the_log() {
+        for level in ["off", "error", "warn", "info", "debug", "trace", "info,kerolox::store=debug", "warn,glommio=off"]
+        {
+            let text = format!("[log]\nlevel = \"{level}\"\n");
+            let config = Config::from_text("k.toml".as_ref(), &text, Overrides::default()).unwrap();
+            assert!(config.log.level.parse::<Targets>().is_ok(), "{level}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The store's lock: an exclusive fcntl lock on byte 0 of `lock`, as Java takes it. Source: store.md 1.4, rule R1.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Why the store cannot be locked.
+#[derive(Debug)]
+pub enum LockError {
+    /// Another process (Kerolox or a Java broker) works on this store; its pid if the kernel tells.
+    Held { path: PathBuf, pid: Option<i32> },
+    Io { path: PathBuf, source: io::Error },
+}
+
+impl std::fmt::Display for LockError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LockError::Held { path, pid: Some(pid) } => {
+                write!(f, "{}: the store is in use by process {pid}; stop it or choose another --data", path.display())
+            }
+            LockError::Held { path, pid: None } => {
+                write!(f, "{}: the store is in use by another process; stop it or choose another --data", path.display())
+            }
+            LockError::Io { path, source } => write!(f, "{}: cannot lock the store: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for LockError {}
+
+/// The lock, held until dropped. The file must be opened once in a process: closing any descriptor of it gives the
+/// lock up.
+#[derive(Debug)]
+pub struct StoreLock {
+    _file: File,
+}
+
+impl StoreLock {
+    /// Takes the lock of the store in `root` before anything in it is read or changed. Blocking; at start only.
+    pub fn take(root: &Path) -> Result<StoreLock, LockError> {
+        let path = root.join("lock");
+        let failed = |source| LockError::Io { path: path.clone(), source };
+        std::fs::create_dir_all(root).map_err(failed)?;
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        let mut request = libc::flock {
+            l_type: libc::F_WRLCK as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: 0,
+            l_len: 1,
+            l_pid: 0,
+        };
+        // SAFETY: the descriptor is open and `request` is a valid flock that outlives the call.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &request) } == -1 {
+            let source = io::Error::last_os_error();
+            return Err(match source.raw_os_error() {
+                Some(libc::EAGAIN | libc::EACCES) => {
+                    // SAFETY: as above; F_GETLK fills `request` with the lock that is in the way.
+                    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut request) };
+                    LockError::Held { path, pid: (asked == 0 && request.l_pid > 0).then_some(request.l_pid) }
+                }
+                _ => failed(source),
+            });
+        }
+        if file.metadata().map_err(failed)?.len() == 0 {
+            file.write_all(b"lock").map_err(failed)?;
+        }
+        Ok(StoreLock { _file: file })
+    }
+}

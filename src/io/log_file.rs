@@ -1,0 +1,163 @@
+//! Write side of one commit log segment, on the writer core; and its cold reads, on any shard.
+//!
+//! Three append modes will share this face; two are here. `buffered`: one io_uring write into the page cache.
+//! `mmap`: a copy into the mapping. A durable write goes through a second handle opened with O_DSYNC (buffered) or is
+//! followed by fdatasync (mmap).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use glommio::io::{BufferedFile, OpenOptions};
+
+use super::shared_map::SharedMap;
+use crate::types::PhyOffset;
+
+/// Length of one write of zeros. Longer ones build large page-cache folios, of which one dirty byte costs megabytes.
+pub const ZERO_LEN: usize = 64 * 1024;
+
+/// How bytes get into the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendMode {
+    Buffered,
+    Mmap,
+}
+
+/// One segment, open for appending. Its blocks are reserved, so a write never runs out of space.
+pub struct LogFile {
+    start: PhyOffset,
+    path: PathBuf,
+    plain: BufferedFile,
+    kind: Kind,
+}
+
+enum Kind {
+    /// `durable`: the same file, each write on stable storage before it returns.
+    Buffered { durable: BufferedFile },
+    Mapped { map: SharedMap },
+}
+
+impl LogFile {
+    /// Opens a segment that exists at full length. On the writer core.
+    pub async fn open(path: &Path, start: PhyOffset, len: u64, mode: AppendMode) -> io::Result<LogFile> {
+        let plain = OpenOptions::new().read(true).write(true).buffered_open(path).await.map_err(into_io)?;
+        let kind = match mode {
+            AppendMode::Buffered => Kind::Buffered {
+                durable: OpenOptions::new()
+                    .read(true)
+                    .write(true)
+                    .custom_flags(libc::O_DSYNC)
+                    .buffered_open(path)
+                    .await
+                    .map_err(into_io)?,
+            },
+            AppendMode::Mmap => {
+                let map = SharedMap::open(path, len)?;
+                // The blocks are there since the segment was made; this only notes it.
+                map.reserve(len)?;
+                Kind::Mapped { map }
+            }
+        };
+        Ok(LogFile { start, path: path.to_owned(), plain, kind })
+    }
+
+    pub fn start(&self) -> PhyOffset {
+        self.start
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Can [`LogFile::write`] with `durable` do without a sync of its own?
+    pub fn writes_durably(&self) -> bool {
+        matches!(self.kind, Kind::Buffered { .. })
+    }
+
+    /// Puts `bytes` at `at`, where readers see them at once; `durable`: on stable storage when it returns (its own bytes
+    /// only, not what lies unflushed below).
+    ///
+    /// # Errors
+    /// A write that fails or stops short; what the file holds from `at` on is then unknown.
+    pub async fn write(&self, at: PhyOffset, bytes: Vec<u8>, durable: bool) -> io::Result<()> {
+        let position = at.since(self.start);
+        match &self.kind {
+            Kind::Buffered { durable: through } => {
+                let file = if durable { through } else { &self.plain };
+                let len = bytes.len();
+                let written = file.write_at(bytes, position).await.map_err(into_io)?;
+                if written != len {
+                    return Err(io::Error::new(
+                        io::ErrorKind::WriteZero,
+                        format!("only {written} of {len} bytes written"),
+                    ));
+                }
+                Ok(())
+            }
+            Kind::Mapped { map } => {
+                // SAFETY: the writer core is the only one that writes the log, and `at` is its append point: no reader
+                // has been shown bytes from there on.
+                unsafe { map.write(position as usize, &bytes) };
+                if durable { self.sync().await } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Brings everything written so far onto stable storage.
+    pub async fn sync(&self) -> io::Result<()> {
+        self.plain.fdatasync().await.map_err(into_io)
+    }
+
+    /// Writes zeros ahead of the append point.
+    pub async fn write_zeros(&self, at: PhyOffset, len: usize) -> io::Result<()> {
+        let written = self.plain.write_at(vec![0; len], at.since(self.start)).await.map_err(into_io)?;
+        if written == len { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// Drops nothing, closes the handles.
+    pub async fn close(self) {
+        let _ = self.plain.close().await;
+        if let Kind::Buffered { durable } = self.kind {
+            let _ = durable.close().await;
+        }
+    }
+}
+
+/// A file open for cold reads through io_uring, on the shard that reads.
+pub struct ReadFile {
+    file: BufferedFile,
+}
+
+impl ReadFile {
+    /// Longest single read: larger ones have been seen to hang, and would hold the device for long.
+    pub const READ_LEN_MAX: usize = 1 << 20;
+
+    pub async fn open(path: &Path) -> io::Result<ReadFile> {
+        let file = OpenOptions::new().read(true).buffered_open(path).await.map_err(into_io)?;
+        Ok(ReadFile { file })
+    }
+
+    /// Appends the bytes `[at, at + len)` to `out`, in pieces of at most [`ReadFile::READ_LEN_MAX`].
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends before.
+    pub async fn read_into(&self, at: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        let end = out.len() + len;
+        let mut at = at;
+        while out.len() < end {
+            let part = (end - out.len()).min(Self::READ_LEN_MAX);
+            let read = self.file.read_at(at, part).await.map_err(into_io)?;
+            if read.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let taken = read.len().min(part);
+            out.extend_from_slice(&read[..taken]);
+            at += taken as u64;
+        }
+        Ok(())
+    }
+}
+
+
+fn into_io(error: glommio::GlommioError<()>) -> io::Error {
+    error.into()
+}

@@ -1,0 +1,150 @@
+//! A mapped file that one core writes and every core may read: consume queues, index files, log segments in mmap mode.
+//!
+//! Who writes which byte when is settled above: the owner writes behind a published end, readers stay before it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::FallocateFlags;
+
+use super::residency;
+
+/// The file, its mapping, and how far its blocks are reserved. Stores never go beyond that, so a full disk shows as an
+/// error of [`SharedMap::reserve`] and never as SIGBUS.
+#[derive(Debug)]
+pub struct SharedMap {
+    path: PathBuf,
+    file: File,
+    map: MmapRaw,
+    reserved: AtomicU64,
+}
+
+impl SharedMap {
+    /// Opens or makes the file with exactly `len` bytes (sparse where new) and maps it. Blocking.
+    ///
+    /// # Errors
+    /// `InvalidData` if the file is there with another length.
+    pub fn open(path: &Path, len: u64) -> io::Result<SharedMap> {
+        if let Some(dir) = path.parent() {
+            std::fs::create_dir_all(dir)?;
+        }
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let found = file.metadata()?.len();
+        if found == 0 {
+            file.set_len(len)?;
+        } else if found != len {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{} is {found} bytes long, {len} expected", path.display()),
+            ));
+        }
+        let map = MmapOptions::new().map_raw(&file)?;
+        Ok(SharedMap { path: path.to_owned(), file, map, reserved: AtomicU64::new(0) })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.map.len() == 0
+    }
+
+    /// Bytes from the start whose blocks are reserved.
+    pub fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Acquire)
+    }
+
+    /// Reserves the blocks of the first `to` bytes; content stays. Blocking: run it on the helper thread.
+    pub fn reserve(&self, to: u64) -> io::Result<()> {
+        let from = self.reserved();
+        let to = to.min(self.map.len() as u64);
+        if to <= from {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, to - from) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::OPNOTSUPP) => self.write_back(from, to)?,
+            Err(errno) => return Err(errno.into()),
+        }
+        self.reserved.store(to, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives a range its blocks on a file system without `fallocate`, by writing what it holds.
+    fn write_back(&self, from: u64, to: u64) -> io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        let mut page = [0u8; 4096];
+        let mut at = from;
+        while at < to {
+            let part = (to - at).min(4096) as usize;
+            self.file.read_exact_at(&mut page[..part], at)?;
+            self.file.write_all_at(&page[..part], at)?;
+            at += part as u64;
+        }
+        Ok(())
+    }
+
+    /// The bytes `[at, at + len)`. The caller stays before what the owner has published, or is the owner.
+    ///
+    /// # Panics
+    /// If the range leaves the file.
+    pub fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.map.len()), "read beyond {}", self.path.display());
+        // SAFETY: in range of the live mapping. Bytes before the published end are never written again while the
+        // process runs, and the owner core does not read and write at once.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(at), len) }
+    }
+
+    /// Stores `bytes` at `at`.
+    ///
+    /// # Safety
+    /// Only the owner calls it, and no reader holds `[at, at + bytes.len())`: it lies at or behind the published end.
+    ///
+    /// # Panics
+    /// If the range leaves the file or lies beyond the reserved blocks.
+    pub unsafe fn write(&self, at: usize, bytes: &[u8]) {
+        let end = at.checked_add(bytes.len()).expect("an end fits usize");
+        assert!(end as u64 <= self.reserved() && end <= self.map.len(), "write beyond {}", self.path.display());
+        // SAFETY: in range; the caller keeps readers and other writers away.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_mut_ptr().add(at), bytes.len()) };
+    }
+
+    /// The whole mapping, to be written in place.
+    ///
+    /// # Safety
+    /// Only the owner calls it, nobody else reads or writes the file meanwhile, and stores stay within the reserved
+    /// blocks.
+    #[expect(clippy::mut_from_ref, reason = "the owner core is the only one that holds it; see the safety contract")]
+    pub unsafe fn whole_mut(&self) -> &mut [u8] {
+        // SAFETY: the mapping is live as long as `self`; exclusiveness is the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr(), self.map.len()) }
+    }
+
+    /// Are these bytes in the page cache, so that reading them does not stop the core?
+    pub fn is_resident(&self, at: usize, len: usize) -> bool {
+        residency::is_resident(&self.file, self.map.as_ptr(), at as u64, len as u64)
+    }
+
+    /// Asks the kernel to read a range ahead.
+    pub fn will_need(&self, at: usize, len: usize) {
+        let _ = rustix::fs::fadvise(
+            &self.file,
+            at as u64,
+            std::num::NonZeroU64::new(len as u64),
+            rustix::fs::Advice::WillNeed,
+        );
+    }
+
+    /// Brings all that was stored onto stable storage. Blocking.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}

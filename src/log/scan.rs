@@ -1,0 +1,223 @@
+//! Walking the records of one segment, and telling a clean end from a torn one. Source: store.md 8.3, rules R2 and R5.
+
+use crate::format::record::{self, BadRecord, Header, RecordView};
+use crate::types::PhyOffset;
+
+/// Where a scan of one segment stopped.
+#[derive(Debug)]
+pub enum ScanEnd {
+    /// Nothing was written here. What an earlier use of the file left further on is for the caller to look at: reading
+    /// a gibibyte of zeros is not free.
+    Clean { at: PhyOffset },
+    /// A blank says that the log goes on in the next segment.
+    Rolled { next: PhyOffset },
+    /// Bytes that are no whole record of this place.
+    Torn { at: PhyOffset, why: Torn },
+}
+
+/// Why the bytes at a place are no record.
+#[derive(Debug)]
+pub enum Torn {
+    /// They do not have the form of one.
+    Form(BadRecord),
+    /// The body's CRC does not match.
+    BodyCrc,
+    /// It says that it belongs elsewhere: bytes left from an earlier use of the file.
+    Elsewhere { says: PhyOffset },
+}
+
+/// The next thing a scan met.
+pub enum Scanned<'a> {
+    Record(RecordView<'a>),
+    End(ScanEnd),
+}
+
+/// A scan over the bytes of one segment.
+pub struct SegmentScan<'a> {
+    bytes: &'a [u8],
+    start: PhyOffset,
+    at: usize,
+}
+
+impl std::fmt::Display for Torn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Torn::Form(why) => why.fmt(f),
+            Torn::BodyCrc => f.write_str("the body does not match its CRC"),
+            Torn::Elsewhere { says } => write!(f, "the record says that it lies at {says}"),
+        }
+    }
+}
+
+impl<'a> SegmentScan<'a> {
+    /// `bytes` is a whole segment whose first byte is at `start`; the scan begins at `from`, which must be the start of
+    /// a record or the end of the log.
+    pub fn new(bytes: &'a [u8], start: PhyOffset, from: PhyOffset) -> SegmentScan<'a> {
+        let at = usize::try_from(from.since(start)).unwrap_or(usize::MAX).min(bytes.len());
+        SegmentScan { bytes, start, at }
+    }
+
+    /// The next record, checked in full (form, CRC, own position), or why there is none.
+    pub fn step(&mut self) -> Scanned<'a> {
+        let here = self.start.advance(self.at as u64);
+        let rest = &self.bytes[self.at..];
+        if rest.len() < record::BLANK_LEN {
+            return Scanned::End(ScanEnd::Rolled { next: self.start.advance(self.bytes.len() as u64) });
+        }
+        match record::peek_header(rest) {
+            Ok(Header::Zero) => Scanned::End(ScanEnd::Clean { at: here }),
+            Ok(Header::Blank { .. }) => {
+                Scanned::End(ScanEnd::Rolled { next: self.start.advance(self.bytes.len() as u64) })
+            }
+            Ok(Header::Record { .. }) => match check(rest, here) {
+                Ok(view) => {
+                    self.at += view.total_len() as usize;
+                    Scanned::Record(view)
+                }
+                Err(why) => Scanned::End(ScanEnd::Torn { at: here, why }),
+            },
+            Err(why) => Scanned::End(ScanEnd::Torn { at: here, why: Torn::Form(why) }),
+        }
+    }
+}
+
+/// The record at the start of `bytes`, if it is whole and belongs at `here`.
+fn check(bytes: &[u8], here: PhyOffset) -> Result<RecordView<'_>, Torn> {
+    let view = RecordView::parse(bytes).map_err(Torn::Form)?;
+    if view.phy() != here {
+        return Err(Torn::Elsewhere { says: view.phy() });
+    }
+    if !view.check_crc() {
+        return Err(Torn::BodyCrc);
+    }
+    Ok(view)
+}
+
+/// The first whole record at or after `from` that belongs where it lies. Tells damage in mid-log from a torn tail.
+pub fn find_record(bytes: &[u8], start: PhyOffset, from: PhyOffset) -> Option<PhyOffset> {
+    let mut at = usize::try_from(from.since(start)).ok()?;
+    let magics = [record::MAGIC_V1.to_be_bytes(), record::MAGIC_V2.to_be_bytes()];
+    while let Some(found) = bytes.get(at + 4..).and_then(|rest| memchr::memchr(magics[0][0], rest)) {
+        at += found;
+        let rest = &bytes[at..];
+        if rest.len() >= 8 && magics.iter().any(|magic| rest[4..8] == *magic) {
+            let here = start.advance(at as u64);
+            if check(rest, here).is_ok() {
+                return Some(here);
+            }
+        }
+        at += 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::record::RecordSpec;
+    use crate::types::{QueueOffset, Timestamp};
+
+    fn push_record(segment: &mut Vec<u8>, body: &[u8]) {
+        let host = "127.0.0.1:10911".parse().unwrap();
+        let spec = RecordSpec {
+            topic: "T",
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 1,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body,
+            properties: &[],
+        };
+        let at = segment.len();
+        let placed = spec.encode_into(segment).unwrap();
+        record::number(&mut segment[at..], placed.store_timestamp_at, QueueOffset(0), PhyOffset(at as u64), Timestamp(1));
+    }
+
+    fn scan(bytes: &[u8]) -> (usize, ScanEnd) {
+        let mut scan = SegmentScan::new(bytes, PhyOffset(0), PhyOffset(0));
+        let mut count = 0;
+        loop {
+            match scan.step() {
+                Scanned::Record(_) => count += 1,
+                Scanned::End(end) => return (count, end),
+            }
+        }
+    }
+
+    fn three_records() -> Vec<u8> {
+        let mut segment = Vec::new();
+        for body in [&b"one"[..], b"two", b"three"] {
+            push_record(&mut segment, body);
+        }
+        segment
+    }
+
+    #[test]
+    fn records_then_zeros_end_cleanly() {
+        let mut segment = three_records();
+        let end = segment.len() as u64;
+        segment.resize(4096, 0);
+        let (count, found) = scan(&segment);
+        assert_eq!(count, 3);
+        assert!(matches!(found, ScanEnd::Clean { at } if at == PhyOffset(end)), "{found:?}");
+    }
+
+    #[test]
+    fn a_blank_leads_to_the_next_segment() {
+        let mut segment = three_records();
+        let left = 4096 - segment.len() as u32;
+        segment.extend_from_slice(&record::encode_blank(left));
+        segment.resize(4096, 0);
+        assert!(matches!(scan(&segment), (3, ScanEnd::Rolled { next: PhyOffset(4096) })));
+    }
+
+    #[test]
+    fn any_prefix_of_the_last_record_is_torn_at_its_start() {
+        let whole = three_records();
+        let mut two = Vec::new();
+        push_record(&mut two, b"one");
+        push_record(&mut two, b"two");
+        for kept in two.len() + 1..whole.len() {
+            let mut segment = whole[..kept].to_vec();
+            segment.resize(4096, 0);
+            let (count, end) = scan(&segment);
+            assert_eq!(count, 2, "{kept}");
+            match end {
+                ScanEnd::Torn { at, .. } => assert_eq!(at, PhyOffset(two.len() as u64), "{kept}"),
+                // The first bytes of a length are zeros anyway.
+                ScanEnd::Clean { at } => assert!(at == PhyOffset(two.len() as u64) && kept < two.len() + 4, "{kept}"),
+                ScanEnd::Rolled { .. } => panic!("{kept}"),
+            }
+            assert_eq!(find_record(&segment, PhyOffset(0), PhyOffset(two.len() as u64)), None, "{kept}");
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_in_a_body_is_damage_if_a_whole_record_follows() {
+        let mut segment = three_records();
+        let first = RecordView::parse(&segment).unwrap().total_len() as usize;
+        let body_at = segment.windows(3).position(|w| w == b"two").unwrap();
+        segment[body_at] ^= 1;
+        segment.resize(4096, 0);
+        let (count, end) = scan(&segment);
+        assert_eq!(count, 1);
+        assert!(matches!(end, ScanEnd::Torn { at, why: Torn::BodyCrc } if at == PhyOffset(first as u64)), "{end:?}");
+        let next = find_record(&segment, PhyOffset(0), PhyOffset(first as u64));
+        assert!(next > Some(PhyOffset(first as u64)), "{next:?}");
+    }
+
+    #[test]
+    fn a_record_of_another_place_is_torn() {
+        let mut segment = three_records();
+        let copy = segment.clone();
+        segment.extend_from_slice(&copy);
+        segment.resize(4096, 0);
+        let (count, end) = scan(&segment);
+        assert_eq!(count, 3);
+        assert!(matches!(end, ScanEnd::Torn { why: Torn::Elsewhere { says: PhyOffset(0) }, .. }), "{end:?}");
+    }
+}

@@ -1,0 +1,335 @@
+//! One connection: bytes in, frames to the service; answers gathered, bytes out.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+
+use bytes::{Buf, BytesMut};
+use futures_lite::{AsyncRead, AsyncWrite};
+use glommio::net::TcpStream;
+
+use super::Service;
+use super::hub::Hub;
+use crate::store::LocalWake;
+use crate::wire::{ConnId, Peer, expected_len, first_frame};
+
+/// Bytes read at a time into a buffer that all connections of a core share.
+const READ_LEN: usize = 128 * 1024;
+/// Above this many unsent bytes a connection is not read from.
+const UNSENT_LEN_SOFT: usize = 1 << 20;
+/// Above this many it is closed: answers to requests that were read before, to a peer that does not take them.
+const UNSENT_LEN_HARD: usize = 32 << 20;
+/// Buffers longer than this are given back when they are empty.
+const KEPT_BUFFER_LEN: usize = 256 * 1024;
+/// While too many bytes of unfinished frames are held, connections with more than this are not read from.
+const UNFINISHED_LEN_FREE: usize = 64 * 1024;
+/// Full reads in a row before other tasks get a turn.
+const READS_A_TURN: u32 = 4;
+
+thread_local! {
+    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_LEN]);
+}
+
+/// What a write came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteState {
+    Done,
+    /// The socket takes no more for now.
+    Blocked,
+}
+
+/// When what happened last, for the sweep (steady ms).
+pub(super) struct Stall {
+    pub active_ms: u64,
+    pub read_ms: u64,
+    pub written_ms: u64,
+    pub frame_begun: bool,
+    pub unsent: bool,
+}
+
+/// Lives on its shard's core.
+pub struct Connection {
+    me: Weak<Connection>,
+    id: ConnId,
+    hub: Rc<Hub>,
+    remote: SocketAddr,
+    fd: RawFd,
+    stream: RefCell<TcpStream>,
+    out: RefCell<BytesMut>,
+    open: Cell<bool>,
+    dirty: Cell<bool>,
+    blocked: Cell<bool>,
+    drained: LocalWake,
+    frame_begun: Cell<bool>,
+    read_ms: Cell<u64>,
+    written_ms: Cell<u64>,
+}
+
+impl Connection {
+    /// Takes over an accepted socket.
+    pub(super) fn open(stream: TcpStream, hub: Rc<Hub>) -> io::Result<Rc<Connection>> {
+        stream.set_nodelay(true)?;
+        reuse_address(stream.as_raw_fd());
+        let remote = stream.peer_addr()?;
+        let id = hub.next_id();
+        let now = crate::io::steady_ms();
+        let connection = Rc::new_cyclic(|me| Connection {
+            me: me.clone(),
+            id,
+            remote,
+            fd: stream.as_raw_fd(),
+            stream: RefCell::new(stream),
+            out: RefCell::default(),
+            open: Cell::new(true),
+            dirty: Cell::new(false),
+            blocked: Cell::new(false),
+            drained: LocalWake::default(),
+            frame_begun: Cell::new(false),
+            read_ms: Cell::new(now),
+            written_ms: Cell::new(now),
+            hub,
+        });
+        connection.hub.add(id, &connection);
+        Ok(connection)
+    }
+
+    pub fn remote_addr(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// Ends the connection; its task notices and cleans up.
+    pub fn close(&self) {
+        if self.open.replace(false) {
+            // SAFETY: the descriptor belongs to `stream`, which lives as long as `self`.
+            unsafe { libc::shutdown(self.fd, libc::SHUT_RDWR) };
+            self.drained.wake();
+        }
+    }
+
+    pub(super) fn unsent(&self) -> usize {
+        self.out.borrow().len()
+    }
+
+    pub(super) fn stall(&self) -> Stall {
+        Stall {
+            active_ms: self.read_ms.get().max(self.written_ms.get()),
+            read_ms: self.read_ms.get(),
+            written_ms: self.written_ms.get(),
+            frame_begun: self.frame_begun.get(),
+            unsent: self.unsent() > 0,
+        }
+    }
+
+    /// Reads and serves frames until the peer or an error ends it.
+    pub(super) async fn run(self: Rc<Self>, service: Rc<dyn Service>) {
+        let mut unfinished = BytesMut::new();
+        let mut full_reads = 0;
+        while self.open.get() {
+            let read = poll_fn(|cx| {
+                READ_BUFFER.with_borrow_mut(|buffer| {
+                    Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buffer)
+                })
+            })
+            .await;
+            let len = match read {
+                Ok(0) | Err(_) => break,
+                Ok(len) => len,
+            };
+            self.read_ms.set(crate::io::steady_ms());
+            let before = unfinished.len();
+            let served = READ_BUFFER.with_borrow(|buffer| {
+                if unfinished.is_empty() {
+                    let used = self.serve(&buffer[..len], &*service)?;
+                    keep(&mut unfinished, &buffer[used..len]);
+                } else {
+                    keep(&mut unfinished, &buffer[..len]);
+                    let used = self.serve(&unfinished, &*service)?;
+                    unfinished.advance(used);
+                }
+                Ok::<(), crate::wire::FrameError>(())
+            });
+            if let Err(error) = served {
+                tracing::debug!(remote = %self.remote, %error, "connection closed on bytes that are no frame");
+                break;
+            }
+            self.count_unfinished(before, unfinished.len());
+            if unfinished.is_empty() && unfinished.capacity() > KEPT_BUFFER_LEN {
+                unfinished = BytesMut::new();
+            }
+            // Frames that were read but not served because too many answers wait: go on as those leave.
+            while self.open.get() && self.unsent() > UNSENT_LEN_SOFT {
+                self.drained.wait().await;
+                let before = unfinished.len();
+                match self.serve(&unfinished, &*service) {
+                    Ok(used) => unfinished.advance(used),
+                    Err(_) => self.close(),
+                }
+                self.count_unfinished(before, unfinished.len());
+            }
+            while self.open.get() && unfinished.len() > UNFINISHED_LEN_FREE && self.hub.limits.is_over() {
+                crate::io::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            full_reads = if len == READ_LEN { full_reads + 1 } else { 0 };
+            if full_reads >= READS_A_TURN {
+                full_reads = 0;
+                glommio::executor().yield_if_needed().await;
+            }
+        }
+        self.count_unfinished(unfinished.len(), 0);
+        self.close();
+        self.hub.remove(self.id);
+        service.closed(&self);
+    }
+
+    /// Serves the whole frames at the start of `bytes`, as long as the peer takes its answers. Returns how much was used.
+    fn serve(self: &Rc<Self>, bytes: &[u8], service: &dyn Service) -> Result<usize, crate::wire::FrameError> {
+        let mut used = 0;
+        while self.unsent() <= UNSENT_LEN_SOFT
+            && self.open.get()
+            && let Some(bounds) = first_frame(&bytes[used..])?
+        {
+            let frame = &bytes[used..used + bounds.total_len];
+            service.frame(self, frame, &bounds);
+            used += bounds.total_len;
+        }
+        Ok(used)
+    }
+
+    fn count_unfinished(&self, before: usize, now: usize) {
+        self.frame_begun.set(now > 0);
+        if now > before {
+            self.hub.limits.add((now - before) as u64);
+        } else {
+            self.hub.limits.sub((before - now) as u64);
+        }
+    }
+
+    /// Writes as much as the socket takes without waiting.
+    pub(super) fn write_now(&self) -> WriteState {
+        self.dirty.set(false);
+        if self.blocked.get() || !self.open.get() {
+            return WriteState::Done;
+        }
+        let mut out = self.out.borrow_mut();
+        while !out.is_empty() {
+            // SAFETY: the descriptor belongs to `stream`, which lives as long as `self`; the buffer is live.
+            let sent = unsafe {
+                libc::send(self.fd, out.as_ptr().cast(), out.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+            };
+            if sent < 0 {
+                let error = io::Error::last_os_error();
+                match error.kind() {
+                    io::ErrorKind::Interrupted => continue,
+                    io::ErrorKind::WouldBlock => return WriteState::Blocked,
+                    _ => {
+                        out.clear();
+                        drop(out);
+                        self.close();
+                        return WriteState::Done;
+                    }
+                }
+            }
+            out.advance(sent as usize);
+            self.written_ms.set(crate::io::steady_ms());
+        }
+        if out.capacity() > KEPT_BUFFER_LEN { *out = BytesMut::new() } else { out.clear() }
+        WriteState::Done
+    }
+
+    /// Writes the rest as the socket takes it; meanwhile answers gather behind it.
+    pub(super) fn start_blocked_writer(self: Rc<Self>) {
+        if self.blocked.replace(true) {
+            return;
+        }
+        // What waits, waits from now on.
+        self.written_ms.set(crate::io::steady_ms());
+        glommio::spawn_local(async move {
+            while self.open.get() && self.unsent() > 0 {
+                let sent = poll_fn(|cx| {
+                    let out = self.out.borrow();
+                    Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, &out)
+                })
+                .await;
+                match sent {
+                    Ok(len) if len > 0 => {
+                        self.out.borrow_mut().advance(len);
+                        self.written_ms.set(crate::io::steady_ms());
+                        if self.unsent() <= UNSENT_LEN_SOFT {
+                            self.drained.wake();
+                        }
+                    }
+                    _ => self.close(),
+                }
+            }
+            self.blocked.set(false);
+            *self.out.borrow_mut() = BytesMut::new();
+            self.drained.wake();
+        })
+        .detach();
+    }
+}
+
+/// Lets the port be probed and bound again while this connection lies in TIME_WAIT: the listener itself has only
+/// SO_REUSEPORT, which the probe of the next start must not use.
+fn reuse_address(fd: RawFd) {
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open, and the option's value lives through the call. A failure only delays a restart.
+    unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_REUSEADDR,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+
+/// Keeps the bytes of a frame that is not whole yet, with room for all of it once its length is known.
+fn keep(unfinished: &mut BytesMut, bytes: &[u8]) {
+    unfinished.extend_from_slice(bytes);
+    if let Ok(Some(len)) = expected_len(unfinished) {
+        // Checked against the frame limit; grown in steps, so that a length alone costs no memory.
+        let step = len.min(unfinished.len() * 2).max(unfinished.len());
+        unfinished.reserve(step - unfinished.len());
+    }
+}
+
+impl Peer for Connection {
+    fn id(&self) -> ConnId {
+        self.id
+    }
+
+    fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    fn send(&self, fill: &mut dyn FnMut(&mut BytesMut)) {
+        if !self.open.get() {
+            return;
+        }
+        let len = {
+            let mut out = self.out.borrow_mut();
+            fill(&mut out);
+            out.len()
+        };
+        if len > UNSENT_LEN_HARD {
+            tracing::warn!(remote = %self.remote, unsent = len, "connection closed: it takes none of its answers");
+            self.close();
+            return;
+        }
+        if !self.dirty.replace(true)
+            && let Some(me) = self.me.upgrade()
+        {
+            self.hub.mark_dirty(me);
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.open.get()
+    }
+}

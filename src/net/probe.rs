@@ -1,0 +1,33 @@
+//! Is a port free? glommio always sets SO_REUSEPORT, so a second node of the same user would share it silently.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use socket2::{Domain, Socket, Type};
+
+/// Why an address cannot be listened on.
+#[derive(Debug)]
+pub struct PortTaken {
+    pub addr: SocketAddr,
+    pub source: io::Error,
+}
+
+impl fmt::Display for PortTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot listen on {}: {}", self.addr, self.source)
+    }
+}
+
+impl std::error::Error for PortTaken {}
+
+/// Binds without SO_REUSEPORT and lets go again. Blocking; at start only.
+pub fn probe(addr: SocketAddr) -> Result<(), PortTaken> {
+    let bind = || {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&addr.into())?;
+        socket.listen(1)
+    };
+    bind().map_err(|source| PortTaken { addr, source })
+}

@@ -1,0 +1,343 @@
+//! The control role on shard 0's core: gives requests to [`Control`], persists what they changed, runs its periodic work.
+
+use std::cell::{Cell, RefCell};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use super::mesh::{Mail, Mesh};
+use crate::broker::control::Control;
+use crate::broker::delay::DelayProgress;
+use crate::broker::shard::Wanted;
+use crate::broker::{Caller, Dirty, Push, QueueMaker};
+use crate::format::config_files::DelayOffsetsFile;
+use crate::format::names;
+use crate::io::{self, Blocking};
+use crate::net::{self, Hub};
+use crate::store::{Layout, QueueRegistry, QueueView, Shared};
+use crate::types::{QueueKey, QueueOffset, ShardId, Timestamp};
+use crate::wire::{Command, ConnId, FLAG_ONEWAY, HeaderType, Peer, encode_request};
+
+/// The shard whose core runs control and the index builder.
+pub const CONTROL_SHARD: ShardId = ShardId(0);
+
+/// Client and foreign broker liveness is looked at this often (remoting.md 6.4).
+const SCAN_INTERVAL: Duration = Duration::from_secs(10);
+/// Consumer offsets on disk are never older than 5 s: the write itself takes part of that.
+const OFFSETS_INTERVAL: Duration = Duration::from_secs(4);
+const DELAY_OFFSETS_INTERVAL: Duration = Duration::from_secs(10);
+/// Outside name servers hear from us this often (they forget after 120 s).
+const REGISTER_INTERVAL: Duration = Duration::from_secs(30);
+/// The name server's settings; ours, since Java keeps them elsewhere.
+pub const KV_CONFIG: &str = "kvConfig.json";
+
+/// Lives on shard 0's core.
+pub struct ControlCore {
+    control: RefCell<Control>,
+    mesh: Rc<Mesh>,
+    hub: Rc<Hub>,
+    layout: Layout,
+    blocking: Blocking,
+    version: i32,
+    name_servers: Vec<String>,
+    delays: Rc<DelayProgress>,
+    next_opaque: Cell<i32>,
+    delay_version: RefCell<DelayOffsetsFile>,
+}
+
+impl ControlCore {
+    #[expect(clippy::too_many_arguments, reason = "built once; each is a part of its own")]
+    pub fn new(
+        control: Control,
+        mesh: Rc<Mesh>,
+        hub: Rc<Hub>,
+        layout: Layout,
+        blocking: Blocking,
+        version: i32,
+        name_servers: Vec<String>,
+        delays: Rc<DelayProgress>,
+        delay_file: DelayOffsetsFile,
+    ) -> Rc<ControlCore> {
+        Rc::new(ControlCore {
+            control: RefCell::new(control),
+            mesh,
+            hub,
+            layout,
+            blocking,
+            version,
+            name_servers,
+            delays,
+            next_opaque: Cell::new(1),
+            delay_version: RefCell::new(delay_file),
+        })
+    }
+
+    /// Serves one request of a client on this shard or another; the answer goes out once what it changed is on disk.
+    pub fn request(self: &Rc<Self>, conn: ConnId, remote: SocketAddr, command: &Command<'_>) {
+        let outcome = self.control.borrow_mut().handle(io::now(), &Caller { conn, remote }, command);
+        self.push(outcome.pushes);
+        let (oneway, opaque, header_type) = (command.is_oneway(), command.opaque, command.header_type);
+        if !outcome.dirty.any() {
+            if !oneway {
+                self.with_output(conn, &mut |out| outcome.response.encode(out, header_type, opaque, self.version));
+            }
+            return;
+        }
+        let this = Rc::clone(self);
+        glommio::spawn_local(async move {
+            this.persist(outcome.dirty).await;
+            if !oneway {
+                this.with_output(conn, &mut |out| outcome.response.encode(out, header_type, opaque, this.version));
+            }
+        })
+        .detach();
+    }
+
+    /// Makes what a shard wants and persists it; true if it exists then.
+    pub async fn ensure(self: Rc<Self>, wanted: Wanted) -> bool {
+        let now = io::now();
+        let made = {
+            let mut control = self.control.borrow_mut();
+            match &wanted {
+                Wanted::Topic(topic) => control
+                    .ensure_topic_for_send(
+                        now,
+                        &topic.topic,
+                        &topic.default_topic,
+                        topic.default_queue_nums,
+                        topic.unit_mode,
+                    )
+                    .ok(),
+                Wanted::Group { group } => control.ensure_group(now, group).ok(),
+                Wanted::RetryTopic { group } => control
+                    .ensure_group(now, group)
+                    .ok()
+                    .and_then(|dirty| control.ensure_retry_topic(now, group).ok().map(|more| dirty | more)),
+                Wanted::DlqTopic { group } => control.ensure_dlq_topic(now, group).ok(),
+            }
+        };
+        match made {
+            Some(dirty) => {
+                self.persist(dirty).await;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Notes a consumer offset that came with a pull.
+    pub fn commit_offset(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
+        self.control.borrow_mut().commit_offset(io::now(), group, topic, queue_id, offset);
+    }
+
+    /// A connection of any shard is gone.
+    pub fn connection_closed(&self, conn: ConnId) {
+        let pushes = self.control.borrow_mut().connection_closed(conn);
+        self.push(pushes);
+    }
+
+    fn push(&self, pushes: Vec<Push>) {
+        for push in pushes {
+            let opaque = self.next_opaque.get();
+            self.next_opaque.set(opaque.wrapping_add(1));
+            let ext: Vec<(&str, &str)> =
+                push.ext.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            self.with_output(push.to, &mut |out| {
+                encode_request(out, HeaderType::Json, push.code, self.version, opaque, FLAG_ONEWAY, &ext, &[]);
+            });
+        }
+    }
+
+    /// Writes a frame to a connection wherever it is.
+    fn with_output(&self, conn: ConnId, fill: &mut dyn FnMut(&mut BytesMut)) {
+        if conn.shard == CONTROL_SHARD {
+            if let Some(connection) = self.hub.find(conn) {
+                connection.send(fill);
+            }
+            return;
+        }
+        let mut frame = BytesMut::new();
+        fill(&mut frame);
+        self.deliver(conn, frame.freeze());
+    }
+
+    fn deliver(&self, conn: ConnId, frame: Bytes) {
+        self.mesh.post(conn.shard, Mail::Deliver { conn, frame });
+    }
+
+    /// Writes the files of the tables that changed, on the helper thread, in the order of the changes.
+    async fn persist(&self, dirty: Dirty) {
+        let mut files = Vec::new();
+        {
+            let control = self.control.borrow();
+            if dirty.topics {
+                files.push((self.layout.config(names::TOPICS), control.encode_topics()));
+            }
+            if dirty.groups {
+                files.push((self.layout.config(names::SUBSCRIPTION_GROUPS), control.encode_groups()));
+            }
+            if dirty.kv_config {
+                files.push((self.layout.own().join(KV_CONFIG), control.encode_kv_config()));
+            }
+        }
+        if dirty.topics {
+            self.register();
+        }
+        self.write(files).await;
+    }
+
+    async fn write(&self, files: Vec<(std::path::PathBuf, Vec<u8>)>) {
+        let done = self
+            .blocking
+            .run(move || {
+                files.iter().try_for_each(|(path, bytes)| {
+                    io::replace_keeping_old(path, bytes).map_err(|error| format!("{}: {error}", path.display()))
+                })
+            })
+            .await;
+        if let Err(error) = done {
+            tracing::error!(%error, "a table could not be saved; it is lost if the node stops now");
+        }
+    }
+
+    /// Tells outside name servers what this node has; failures are retried by the next round.
+    fn register(&self) {
+        if self.name_servers.is_empty() {
+            return;
+        }
+        match self.control.borrow().registration() {
+            Ok(request) => self.tell_name_servers(&request),
+            Err(error) => tracing::error!(%error, "registration with name servers"),
+        }
+    }
+
+    fn tell_name_servers(&self, request: &crate::broker::control::NameServerRequest) {
+        for server in &self.name_servers {
+            let mut frame = BytesMut::new();
+            request.encode(&mut frame, self.next_opaque.get(), 0);
+            let (server, blocking) = (server.clone(), self.blocking.clone());
+            glommio::spawn_local(async move {
+                let named = server.clone();
+                let addr = blocking.run(move || named.to_socket_addrs().map(|mut found| found.next())).await;
+                let told = match addr {
+                    Ok(Some(addr)) => net::exchange(addr, frame).await.map(|_| ()),
+                    Ok(None) => Err(std::io::ErrorKind::NotFound.into()),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = told {
+                    tracing::warn!(server, %error, "name server not reached");
+                }
+            })
+            .detach();
+        }
+    }
+
+    /// The periodic tasks; each runs until the executor ends.
+    pub fn side_tasks(self: &Rc<Self>) -> Vec<std::pin::Pin<Box<dyn Future<Output = ()>>>> {
+        vec![
+            Box::pin(Rc::clone(self).run_scans()),
+            Box::pin(Rc::clone(self).run_offsets()),
+            Box::pin(Rc::clone(self).run_delay_offsets()),
+            Box::pin(Rc::clone(self).run_registration()),
+        ]
+    }
+
+    async fn run_scans(self: Rc<Self>) {
+        loop {
+            io::sleep(SCAN_INTERVAL).await;
+            let (silent, pushes) = self.control.borrow_mut().scan_idle(io::now());
+            self.push(pushes);
+            for conn in silent {
+                if conn.shard != CONTROL_SHARD {
+                    self.mesh.post(conn.shard, Mail::Close { conn });
+                } else if let Some(connection) = self.hub.find(conn) {
+                    connection.close();
+                }
+            }
+        }
+    }
+
+    async fn run_offsets(self: Rc<Self>) {
+        let mut saved = self.control.borrow().consumer_offset_updates();
+        loop {
+            io::sleep(OFFSETS_INTERVAL).await;
+            let updates = self.control.borrow().consumer_offset_updates();
+            if updates != std::mem::replace(&mut saved, updates) {
+                let bytes = self.control.borrow().encode_consumer_offsets();
+                self.write(vec![(self.layout.config(names::CONSUMER_OFFSETS), bytes)]).await;
+            }
+        }
+    }
+
+    async fn run_delay_offsets(self: Rc<Self>) {
+        let mut saved = self.delays.table();
+        loop {
+            io::sleep(DELAY_OFFSETS_INTERVAL).await;
+            let table = self.delays.table();
+            if table != saved {
+                saved = table;
+                let bytes = self.encode_delay_offsets();
+                self.write(vec![(self.layout.config(names::DELAY_OFFSETS), bytes)]).await;
+            }
+        }
+    }
+
+    fn encode_delay_offsets(&self) -> Vec<u8> {
+        let mut file = self.delay_version.borrow_mut();
+        file.table = self.delays.table().into_iter().collect();
+        file.data_version = file.data_version.next(io::now());
+        file.encode()
+    }
+
+    async fn run_registration(self: Rc<Self>) {
+        if self.name_servers.is_empty() {
+            return;
+        }
+        loop {
+            self.register();
+            io::sleep(REGISTER_INTERVAL).await;
+        }
+    }
+
+    /// Saves every table; the last thing the role does.
+    pub async fn save_all(&self) {
+        if !self.name_servers.is_empty() {
+            self.tell_name_servers(&self.control.borrow().unregistration());
+            io::sleep(Duration::from_millis(100)).await;
+        }
+        let files = {
+            let control = self.control.borrow();
+            vec![
+                (self.layout.config(names::TOPICS), control.encode_topics()),
+                (self.layout.config(names::SUBSCRIPTION_GROUPS), control.encode_groups()),
+                (self.layout.config(names::CONSUMER_OFFSETS), control.encode_consumer_offsets()),
+                (self.layout.config(names::DELAY_OFFSETS), self.encode_delay_offsets()),
+            ]
+        };
+        self.write(files).await;
+    }
+}
+
+/// The store's registry, as control uses it.
+pub struct Registry {
+    pub queues: QueueRegistry,
+    pub shared: Arc<Shared>,
+}
+
+impl QueueMaker for Registry {
+    fn queue(&mut self, key: &QueueKey) -> Arc<QueueView> {
+        self.queues.queue(key)
+    }
+
+    fn starts_in_memory(&self, queue: &Arc<QueueView>) -> bool {
+        queue.units_from(QueueOffset(0)).is_none_or(|run| self.shared.in_memory(run.get(0).phy))
+    }
+}
+
+/// The clock as control and delay delivery want it.
+pub fn clock() -> Timestamp {
+    io::now()
+}

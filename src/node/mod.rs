@@ -1,0 +1,18 @@
+//! Cores: which executor runs which role, how they reach each other, how the node starts and stops.
+//!
+//! Floor 5, the only room that knows how many cores there are. [`run`] is called by the door and returns when the node
+//! has stopped.
+
+mod checks;
+mod control_core;
+mod error;
+mod helper;
+mod mesh;
+mod placement;
+mod run;
+mod shard_core;
+mod writer_core;
+
+pub use error::NodeError;
+pub use placement::Placement;
+pub use run::run;

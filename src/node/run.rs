@@ -1,0 +1,386 @@
+//! The node's life on the main thread: check the host, open the store, start the executors, wait for a signal, stop in
+//! order, close the store.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use glommio::{ExecutorJoinHandle, LocalExecutorBuilder};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::checks;
+use super::control_core::{KV_CONFIG, Registry};
+use super::error::NodeError;
+use super::helper::Helper;
+use super::mesh;
+use super::placement::Placement;
+use super::shard_core::{self, ControlParts, ShardParts};
+use super::writer_core::{self, WriterParts};
+use crate::broker::control::{ControlSettings, KvConfig, LoadedTables};
+use crate::broker::delay::DelayLevels;
+use crate::broker::shard::ShardSettings;
+use crate::broker::{Directory, SharedDirectory};
+use crate::config::{AppendMode, Config, ZeroAhead};
+use crate::dispatch::ring;
+use crate::io::{self, SharedMap};
+use crate::net::NetLimits;
+use crate::store::{self, Closing, FlushMode, OpenedStore, StoreSettings, WriterRings};
+use crate::types::ShardId;
+
+/// Memory that glommio registers for an executor's own buffers; three times this is locked.
+const IO_MEMORY_LEN: usize = 1 << 20;
+/// Batches on their way between a shard and the writer; messages are bounded by `limits.put_inflight_*`.
+const SUBMIT_RING_LEN: usize = 1024;
+/// Batches of units (or keys) on their way to a builder; a full ring makes the writer wait.
+const DISPATCH_RING_LEN: usize = 64;
+/// A beat of every executor: glommio has been seen to park beside runnable tasks, and a timer ends that.
+const HEARTBEAT: Duration = Duration::from_millis(100);
+/// A stop that takes longer is given up; the next start then recovers.
+const STOP_LIMIT: Duration = Duration::from_secs(9);
+
+/// Runs the node until SIGTERM or SIGINT.
+///
+/// # Errors
+/// See [`NodeError`].
+pub fn run(config: Config) -> Result<(), NodeError> {
+    let started = Instant::now();
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| NodeError::Host(error.to_string()))?;
+    let usable = checks::usable_cores();
+    let placement = Placement::choose(&usable, config.cores.writer, config.cores.shards.as_deref())
+        .map_err(NodeError::Host)?;
+    let shard_count = placement.shards.len();
+    checks::io_uring()?;
+    checks::locked_memory(shard_count + 1, IO_MEMORY_LEN)?;
+    checks::raise_open_files();
+    let listen = listen_addrs(&config);
+    checks::ports(&listen)?;
+    let advertised = advertised(&config)?;
+
+    let opened = store::open(store_settings(&config, advertised), checks::memory_len())?;
+    let helper = Helper::start().map_err(|error| NodeError::Host(error.to_string()))?;
+    let OpenedStore { lock, layout, shared, queues, index_files, writer_start, tables, checkpoint } = opened;
+
+    let directory: SharedDirectory = Arc::new(ArcSwap::from_pointee(Directory::default()));
+    let limits = NetLimits::new(
+        config.limits.frame_bytes_in_progress,
+        config.net.max_connections,
+        config.net.idle_timeout_ms,
+    );
+    let queue_list = queues.list();
+    let durable_up_to: Vec<_> = (0..shard_count).map(|_| Arc::new(AtomicI64::new(i64::MAX))).collect();
+    let kv_config = load_kv_config(&layout)?;
+    let (keys_tx, keys_rx) = ring(DISPATCH_RING_LEN);
+    let mut control = Some(ControlParts {
+        settings: control_settings(&config, advertised),
+        tables: LoadedTables {
+            topics: tables.topics,
+            groups: tables.groups,
+            consumer_offsets: tables.consumer_offsets,
+            kv_config,
+        },
+        delay_offsets: tables.delay_offsets,
+        registry: Registry { queues, shared: Arc::clone(&shared) },
+        keys: keys_rx,
+        index_files,
+        index_full_up_to: Arc::new(AtomicI64::new(checkpoint.index.0)),
+        name_servers: config.nameserver.register.clone(),
+        durable_up_to: durable_up_to.clone(),
+        checkpoint,
+    });
+    let mut rings = WriterRings { from_shards: vec![], replies: vec![], dispatch: vec![], keys: keys_tx };
+    let mut shards = Vec::new();
+    let mut stops = Vec::new();
+    let run_number = std::process::id() ^ (io::now().0 as u32);
+    for (index, mail) in mesh::rings(shard_count).into_iter().enumerate() {
+        let shard = ShardId(index as u16);
+        let (to_writer, from_shard) = ring(SUBMIT_RING_LEN);
+        let (reply_tx, replies) = ring(SUBMIT_RING_LEN);
+        let (dispatch_tx, dispatch) = ring(DISPATCH_RING_LEN);
+        rings.from_shards.push(from_shard);
+        rings.replies.push(reply_tx);
+        rings.dispatch.push(dispatch_tx);
+        let (stop_tx, stop) = flume::bounded(1);
+        stops.push(stop_tx);
+        shards.push(ShardParts {
+            shard,
+            shard_count,
+            shared: Arc::clone(&shared),
+            layout: layout.clone(),
+            blocking: helper.blocking.clone(),
+            directory: Arc::clone(&directory),
+            queues: Arc::clone(&queue_list),
+            settings: shard_settings(&config, shard, run_number),
+            listen: listen.iter().map(|(addr, _)| *addr).collect(),
+            limits: Arc::clone(&limits),
+            consumequeue_least_pages: config.flush.consumequeue_least_pages,
+            to_writer,
+            replies,
+            dispatch,
+            mail,
+            durable_up_to: Arc::clone(&durable_up_to[index]),
+            control: control.take(),
+            stop,
+        });
+    }
+    let writer = WriterParts {
+        shared: Arc::clone(&shared),
+        layout: layout.clone(),
+        blocking: helper.blocking.clone(),
+        rings,
+        start: writer_start,
+    };
+
+    let spin = Duration::from_micros(u64::from(config.cores.spin_us));
+    let executors = start(&placement, writer, shards, spin)?;
+    tracing::info!(
+        listen = %config.net.listen, ms = started.elapsed().as_millis() as u64,
+        writer_core = placement.writer, shard_cores = ?placement.shards, "ready"
+    );
+    eprintln!("kerolox: ready on {}, data in {}", config.net.listen, layout.root().display());
+
+    wait_for_signal(&mut signals, &executors);
+    let stop_began = Instant::now();
+    eprintln!("kerolox: stopping");
+    shared.stop_puts();
+    for stop in &stops {
+        let _ = stop.send(());
+    }
+    let index_files = join(executors, stop_began)?;
+    helper.stop();
+    let all_queues = queue_list.load_full();
+    let closing = Closing { layout, shared, queues: &all_queues, index_files, checkpoint };
+    store::close(&closing)?;
+    drop(lock);
+    tracing::info!(ms = stop_began.elapsed().as_millis() as u64, "stopped");
+    Ok(())
+}
+
+/// A thread with an executor, and how it ended.
+struct Executor {
+    role: String,
+    handle: ExecutorJoinHandle<Result<Vec<Arc<SharedMap>>, String>>,
+    /// Disconnected once the executor has ended.
+    alive: flume::Receiver<()>,
+}
+
+/// Starts an executor a core and waits until each is ready: the writer first, sockets last.
+fn start(
+    placement: &Placement,
+    writer: WriterParts,
+    shards: Vec<ShardParts>,
+    spin: Duration,
+) -> Result<Vec<Executor>, NodeError> {
+    let mut executors = Vec::new();
+    let mut writer = Some(writer);
+    if !placement.shards.contains(&placement.writer) {
+        let parts = writer.take().expect("not used yet");
+        executors.push(spawn("writer".into(), placement.writer, spin, move |ready| async move {
+            writer_core::run(parts, ready).await.map(|()| Vec::new())
+        })?);
+    }
+    for parts in shards {
+        let core = placement.shards[parts.shard.index()];
+        let role = format!("shard {}", parts.shard);
+        let writer = if placement.shares_writer_core(parts.shard) { writer.take() } else { None };
+        executors.push(spawn(role, core, spin, move |ready| async move {
+            let Some(writer) = writer else { return shard_core::run(parts, ready).await };
+            // One executor for both: the rings work within a core, too.
+            let (opened, is_open) = flume::bounded(1);
+            let writer = glommio::spawn_local(async move {
+                writer_core::run(writer, move || told(&opened)).await
+            });
+            if is_open.recv_async().await.is_err() {
+                return writer.await.map(|()| Vec::new());
+            }
+            let index_files = shard_core::run(parts, ready).await?;
+            writer.await.map(|()| index_files)
+        })?);
+    }
+    Ok(executors)
+}
+
+fn spawn<F>(
+    role: String,
+    core: usize,
+    spin: Duration,
+    body: impl FnOnce(Box<dyn FnOnce()>) -> F + Send + 'static,
+) -> Result<Executor, NodeError>
+where
+    F: Future<Output = Result<Vec<Arc<SharedMap>>, String>> + 'static,
+{
+    let failed = |why: String| NodeError::Executor { role: role.clone(), why };
+    let (ready_tx, ready) = flume::bounded::<()>(1);
+    let (alive_tx, alive) = flume::bounded::<()>(0);
+    let builder = LocalExecutorBuilder::new(glommio::Placement::Fixed(core))
+        .name(&format!("kerolox-{}", role.replace(' ', "-")))
+        .io_memory(IO_MEMORY_LEN)
+        .spin_before_park(spin);
+    let handle = builder
+        .spawn(move || async move {
+            let _alive = alive_tx;
+            // The first timer of a process is slow; better now than in a message's way.
+            io::sleep(Duration::from_millis(1)).await;
+            glommio::spawn_local(async {
+                loop {
+                    io::sleep(HEARTBEAT).await;
+                }
+            })
+            .detach();
+            body(Box::new(move || told(&ready_tx))).await
+        })
+        .map_err(|error| failed(error.to_string()))?;
+    if ready.recv().is_err() {
+        return Err(failed(match handle.join() {
+            Ok(Err(why)) => why,
+            Ok(Ok(_)) => "ended before it was ready".into(),
+            Err(error) => error.to_string(),
+        }));
+    }
+    Ok(Executor { role, handle, alive })
+}
+
+/// Says that something is ready; if nobody listens any more, the start was given up already.
+fn told(ready: &flume::Sender<()>) {
+    let _ = ready.send(());
+}
+
+/// Returns on a signal, or when an executor has ended by itself.
+fn wait_for_signal(signals: &mut Signals, executors: &[Executor]) {
+    let handle = signals.handle();
+    std::thread::scope(|scope| {
+        // An executor that ends (or panics) drops its end of `alive`.
+        for executor in executors {
+            let handle = handle.clone();
+            let alive = executor.alive.clone();
+            scope.spawn(move || {
+                let mut selector = Some(alive);
+                while let Some(alive) = selector.take() {
+                    match alive.recv_timeout(Duration::from_millis(500)) {
+                        Err(flume::RecvTimeoutError::Timeout) if !handle.is_closed() => selector = Some(alive),
+                        _ => handle.close(),
+                    }
+                }
+            });
+        }
+        if let Some(signal) = signals.forever().next() {
+            tracing::info!(signal, "stopping");
+        }
+        handle.close();
+    });
+}
+
+/// Waits for every executor, within the limit of a stop.
+fn join(executors: Vec<Executor>, began: Instant) -> Result<Vec<Arc<SharedMap>>, NodeError> {
+    let mut index_files = Vec::new();
+    for Executor { role, handle, alive } in executors {
+        let left = STOP_LIMIT.saturating_sub(began.elapsed());
+        if let Err(flume::RecvTimeoutError::Timeout) = alive.recv_timeout(left) {
+            return Err(NodeError::Executor {
+                role,
+                why: format!("did not stop within {} s; the next start will recover", STOP_LIMIT.as_secs()),
+            });
+        }
+        match handle.join() {
+            Ok(Ok(files)) => index_files.extend(files),
+            Ok(Err(why)) => return Err(NodeError::Executor { role, why }),
+            Err(error) => return Err(NodeError::Executor { role, why: error.to_string() }),
+        }
+    }
+    Ok(index_files)
+}
+
+fn listen_addrs(config: &Config) -> Vec<(SocketAddr, &'static str)> {
+    let mut addrs = vec![(config.net.listen, "net.listen, --listen")];
+    addrs.extend(config.net.vip_listen().map(|addr| (addr, "net.vip = false does without port - 2")));
+    addrs.extend(config.nameserver.embedded.map(|addr| (addr, "nameserver.embedded, --namesrv")));
+    addrs
+}
+
+/// The address that clients dial.
+fn advertised(config: &Config) -> Result<SocketAddr, NodeError> {
+    let ip = config.net.advertised().or_else(first_outside_address).ok_or_else(|| {
+        NodeError::Host("no address to tell clients: set net.advertise (or --advertise) to one of this host".into())
+    })?;
+    Ok(SocketAddr::new(ip, config.net.listen.port()))
+}
+
+/// The address from which this host would reach others. Nothing is sent.
+fn first_outside_address() -> Option<IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_unspecified()).then_some(ip)
+}
+
+fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings {
+    let flush = if config.flush.mode.is_sync() { FlushMode::Sync } else { FlushMode::Async };
+    StoreSettings {
+        root: config.store.root.clone(),
+        store_host,
+        append: match config.store.append {
+            AppendMode::Buffered => io::AppendMode::Buffered,
+            AppendMode::Mmap => io::AppendMode::Mmap,
+        },
+        segment_len: config.store.commitlog_file_size,
+        consumequeue_len: config.store.consumequeue_file_size,
+        index_slots: config.store.index_slots,
+        index_entries: config.store.index_entries,
+        flush,
+        flush_interval_ms: config.flush.interval_ms,
+        flush_least_pages: config.flush.least_pages,
+        flush_thorough_interval_ms: config.flush.thorough_interval_ms,
+        sync_timeout_ms: config.flush.sync_timeout_ms,
+        consumequeue_flush_interval_ms: config.flush.consumequeue_interval_ms,
+        consumequeue_thorough_interval_ms: config.flush.consumequeue_thorough_interval_ms,
+        zero_ahead: match config.store.zero_ahead {
+            ZeroAhead::Auto => flush == FlushMode::Sync,
+            ZeroAhead::On => true,
+            ZeroAhead::Off => false,
+        },
+        message_len_max: config.limits.max_message_size,
+        delays_ms: config.limits.delay_levels_ms.clone(),
+        inflight_len_max: config.limits.put_inflight_bytes,
+        inflight_count_max: u64::from(config.limits.put_inflight_messages),
+        put_wait_ms_max: config.limits.put_wait_ms,
+    }
+}
+
+fn shard_settings(config: &Config, shard: ShardId, run: u32) -> ShardSettings {
+    ShardSettings {
+        profile: config.broker.profile,
+        cluster: config.broker.cluster.clone(),
+        region: "DefaultRegion".into(),
+        trace_on: true,
+        body_len_max: config.limits.max_message_size as usize,
+        delay_levels: DelayLevels::from_ms(config.limits.delay_levels_ms.clone()),
+        hold_count_max: config.limits.holds_per_shard,
+        shard,
+        run,
+    }
+}
+
+fn control_settings(config: &Config, advertised: SocketAddr) -> ControlSettings {
+    ControlSettings {
+        profile: config.broker.profile,
+        broker_name: config.broker.name.clone(),
+        cluster: config.broker.cluster.clone(),
+        broker_address: advertised.to_string(),
+        ha_address: SocketAddr::new(advertised.ip(), advertised.port().wrapping_add(1)).to_string(),
+        default_topic_queue_nums: config.limits.default_topic_queue_nums as i32,
+        auto_create_topic: config.limits.auto_create_topic,
+        auto_create_group: config.limits.auto_create_group,
+        trace_topic: true,
+    }
+}
+
+fn load_kv_config(layout: &store::Layout) -> Result<KvConfig, NodeError> {
+    let path = layout.own().join(KV_CONFIG);
+    let failed = |why: String| NodeError::Host(format!("{}: {why}", path.display()));
+    match io::read_if_present(&path).map_err(|error| failed(error.to_string()))? {
+        Some(bytes) => KvConfig::decode(&bytes).map_err(|error| failed(error.to_string())),
+        None => Ok(KvConfig::default()),
+    }
+}

@@ -1,0 +1,283 @@
+//! The builder role: writes the consume queue units of the queues that a shard owns, publishes them, and tells who
+//! waits for them. Runs on every shard core; the queues of other shards are never touched.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use super::layout::Layout;
+use super::queues::{QueueList, QueueView, UnitFile, queue_dir};
+use super::shared::Shared;
+use super::submit::LocalWake;
+use super::writer::DispatchUnit;
+use crate::dispatch::Receiver;
+use crate::format::names;
+use crate::format::unit::{UNIT_LEN, Unit};
+use crate::io::{Blocking, SharedMap};
+use crate::types::{QueueOffset, TagsCode};
+
+/// Blocks of a consume queue file are reserved in portions that double up to this, so that ten thousand small queues
+/// stay small.
+const RESERVE_LEN_MIN: u64 = 4096;
+const RESERVE_LEN_MAX: u64 = 256 * 1024;
+/// Pause after a file could not be made or extended.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Told of every message that became visible in a queue on which some shard holds pulls.
+pub type OnArrival = Box<dyn Fn(&Arc<QueueView>, TagsCode)>;
+
+/// How far the consume queues of one shard are on stable storage: every unit of a record stored before this time (ms).
+/// `i64::MAX`: all of them.
+pub type DurableUpTo = Arc<AtomicI64>;
+
+/// Lives on one shard core.
+pub struct Builder {
+    shared: Arc<Shared>,
+    layout: Layout,
+    blocking: Blocking,
+    queues: QueueList,
+    shard_count: usize,
+    states: RefCell<Vec<Option<QueueState>>>,
+    on_arrival: OnArrival,
+    dirty: RefCell<Vec<Dirty>>,
+    dirtied: LocalWake,
+    durable_up_to: DurableUpTo,
+    /// Store time of the first record whose unit is not synced; `None`: all are.
+    unsynced_since: Cell<Option<i64>>,
+}
+
+struct QueueState {
+    view: Arc<QueueView>,
+    file: Option<Arc<UnitFile>>,
+    next: u64,
+    /// A gap was met: units cannot be placed rightly until a restart rebuilds the queue (rule R4).
+    stopped: bool,
+    dirty: bool,
+}
+
+struct Dirty {
+    slot: usize,
+    file: Arc<UnitFile>,
+    /// Units when it became dirty.
+    since: u64,
+}
+
+impl Builder {
+    pub fn new(
+        shared: Arc<Shared>,
+        layout: Layout,
+        blocking: Blocking,
+        queues: QueueList,
+        shard_count: usize,
+        on_arrival: OnArrival,
+        durable_up_to: DurableUpTo,
+    ) -> Rc<Builder> {
+        Rc::new(Builder {
+            shared,
+            layout,
+            blocking,
+            queues,
+            shard_count,
+            states: RefCell::default(),
+            on_arrival,
+            dirty: RefCell::default(),
+            dirtied: LocalWake::default(),
+            durable_up_to,
+            unsynced_since: Cell::new(None),
+        })
+    }
+
+    /// Builds until the writer is gone and everything it sent is built.
+    pub async fn run(self: Rc<Self>, mut from_writer: Receiver<Vec<DispatchUnit>>) {
+        let mut touched: Vec<usize> = Vec::new();
+        while let Ok(units) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
+            if let (None, Some(first)) = (self.unsynced_since.get(), units.first()) {
+                self.unsynced_since.set(Some(first.stored_at.0));
+                self.durable_up_to.store(first.stored_at.0, Ordering::Release);
+                self.dirtied.wake();
+            }
+            for unit in &units {
+                let slot = unit.queue.index() / self.shard_count;
+                if !self.store(slot, unit) {
+                    self.store_with_room(slot, unit).await;
+                }
+                if touched.last() != Some(&slot) {
+                    touched.push(slot);
+                }
+            }
+            self.publish(&mut touched);
+            self.tell(&units);
+        }
+    }
+
+    /// Writes one unit if its file has room; false: the file must be made or extended first.
+    fn store(&self, slot: usize, unit: &DispatchUnit) -> bool {
+        let mut states = self.states.borrow_mut();
+        if slot >= states.len() {
+            states.resize_with(slot + 1, || None);
+        }
+        let state = states[slot].get_or_insert_with(|| {
+            let view = Arc::clone(&self.queues.load()[unit.queue.index()]);
+            let file = view.files().last().cloned();
+            QueueState { next: view.max().0, file, view, stopped: false, dirty: false }
+        });
+        if state.stopped || unit.queue_offset.0 < state.next {
+            return true; // stopped, or built already
+        }
+        if unit.queue_offset.0 > state.next {
+            tracing::error!(queue = %state.view.key(), expected = state.next, found = %unit.queue_offset,
+                "a consume queue misses units; it is stopped and will be rebuilt at the next start");
+            state.stopped = true;
+            return true;
+        }
+        let Some(file) = state.file.as_ref().filter(|file| unit.queue_offset < file.end()) else { return false };
+        let at = (unit.queue_offset.0 - file.first().0) as usize * UNIT_LEN;
+        if (at + UNIT_LEN) as u64 > file.map().reserved() {
+            return false;
+        }
+        let bytes = Unit { phy: unit.phy, len: unit.len, tags: unit.tags }.encode();
+        // SAFETY: this shard owns the queue, and the unit lies behind the published end.
+        unsafe { file.map().write(at, &bytes) };
+        state.next += 1;
+        if !state.dirty {
+            state.dirty = true;
+            let file = Arc::clone(file);
+            self.dirty.borrow_mut().push(Dirty { slot, file, since: unit.queue_offset.0 });
+        }
+        true
+    }
+
+    /// Makes or extends the file first, as often as it takes: while it cannot, the store takes no puts.
+    async fn store_with_room(&self, slot: usize, unit: &DispatchUnit) {
+        loop {
+            match self.make_room(slot).await {
+                Ok(()) if self.store(slot, unit) => break,
+                Ok(()) => {}
+                Err(error) => {
+                    let queue = self.states.borrow()[slot].as_ref().map(|state| state.view.key().to_string());
+                    tracing::error!(?queue, %error, "a consume queue file cannot be extended; no messages are taken until it can");
+                    self.shared.set_builder_stuck(true);
+                    crate::io::sleep(RETRY).await;
+                    continue;
+                }
+            }
+        }
+        self.shared.set_builder_stuck(false);
+    }
+
+    async fn make_room(&self, slot: usize) -> io::Result<()> {
+        let (view, file, next) = {
+            let states = self.states.borrow();
+            let state = states[slot].as_ref().expect("made by store");
+            (Arc::clone(&state.view), state.file.clone(), QueueOffset(state.next))
+        };
+        if let Some(file) = file.filter(|file| next < file.end()) {
+            let reserved = file.map().reserved();
+            let used = ((next.0 - file.first().0) as usize * UNIT_LEN) as u64;
+            let more = reserved.clamp(RESERVE_LEN_MIN, RESERVE_LEN_MAX);
+            let to = reserved.max(used) + more;
+            return self.blocking.run(move || file.map().reserve(to)).await;
+        }
+        let len = self.shared.settings.consumequeue_len;
+        let units = len / UNIT_LEN as u64;
+        let first = QueueOffset(next.0 - next.0 % units);
+        let path = queue_dir(&self.layout.consumequeue(), view.key())
+            .join(names::segment_name(first.0 * UNIT_LEN as u64));
+        let file = self
+            .blocking
+            .run(move || {
+                let map = SharedMap::open(&path, len)?;
+                let used = (next.0 - first.0) * UNIT_LEN as u64;
+                map.reserve(used + RESERVE_LEN_MIN)?;
+                Ok::<_, io::Error>(Arc::new(UnitFile::new(first, map)))
+            })
+            .await?;
+        view.push_file(Arc::clone(&file));
+        let mut states = self.states.borrow_mut();
+        let state = states[slot].as_mut().expect("still there");
+        state.file = Some(file);
+        state.dirty = false;
+        Ok(())
+    }
+
+    fn publish(&self, touched: &mut Vec<usize>) {
+        let states = self.states.borrow();
+        for slot in touched.drain(..) {
+            if let Some(state) = &states[slot] {
+                state.view.publish_max(QueueOffset(state.next));
+            }
+        }
+    }
+
+    /// Tells of arrivals where somebody holds pulls.
+    fn tell(&self, units: &[DispatchUnit]) {
+        let states = self.states.borrow();
+        std::sync::atomic::fence(Ordering::SeqCst);
+        for unit in units {
+            if let Some(state) = &states[unit.queue.index() / self.shard_count]
+                && state.view.holding_shards() != 0
+            {
+                (self.on_arrival)(&state.view, unit.tags);
+            }
+        }
+    }
+
+    /// Syncs what was built, by least pages each interval and wholly each thorough interval.
+    pub async fn run_flusher(self: Rc<Self>, least_pages: u64) {
+        let interval = Duration::from_millis(self.shared.settings.consumequeue_flush_interval_ms);
+        let thorough_interval = self.shared.settings.consumequeue_thorough_interval_ms;
+        let mut last_thorough = crate::io::steady_ms();
+        loop {
+            if self.unsynced_since.get().is_none() {
+                self.dirtied.wait().await;
+            }
+            crate::io::sleep(interval).await;
+            let thorough = crate::io::steady_ms().saturating_sub(last_thorough) >= thorough_interval;
+            if thorough {
+                last_thorough = crate::io::steady_ms();
+            }
+            self.sync(if thorough { 0 } else { least_pages }).await;
+        }
+    }
+
+    /// Syncs the files with at least `least_pages` new pages; 0: all, and moves what counts as durable.
+    async fn sync(&self, least_pages: u64) {
+        let units_min = least_pages * 4096 / UNIT_LEN as u64;
+        if least_pages == 0 {
+            self.unsynced_since.set(None);
+        }
+        let due: Vec<Dirty> = {
+            let mut states = self.states.borrow_mut();
+            let mut dirty = self.dirty.borrow_mut();
+            let grown = |d: &Dirty, states: &Vec<Option<QueueState>>| {
+                states[d.slot].as_ref().map_or(u64::MAX, |state| state.next.saturating_sub(d.since))
+            };
+            let (due, kept) = dirty.drain(..).partition(|d| grown(d, &states) >= units_min);
+            *dirty = kept;
+            for d in &due as &Vec<Dirty> {
+                if let Some(state) = &mut states[d.slot]
+                    && state.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, &d.file))
+                {
+                    state.dirty = false;
+                }
+            }
+            due
+        };
+        let synced = self
+            .blocking
+            .run(move || due.iter().try_for_each(|dirty| dirty.file.map().sync()))
+            .await;
+        match synced {
+            Ok(()) if least_pages == 0 => {
+                self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);
+            }
+            Ok(()) => {}
+            // Derived data: the log has it, and the checkpoint does not move past what is not synced.
+            Err(error) => tracing::error!(%error, "syncing consume queues failed"),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `config/*.json`: read at start with the fallback to `.bak`, written whole. Source: store.md 1.5.
+
+use std::fs;
+use std::path::Path;
+
+use super::layout::Layout;
+use super::open::{OpenError, io_at};
+use crate::format::config_files::{
+    ConfigFileError, ConsumerOffsetsFile, DelayOffsetsFile, SubscriptionGroupsFile, TopicsFile,
+};
+use crate::format::names;
+use crate::io::{now, read_if_present};
+
+/// The four tables as they were on disk; a file that was never written gives an empty one.
+#[derive(Debug, Default)]
+pub struct ConfigTables {
+    pub topics: TopicsFile,
+    pub groups: SubscriptionGroupsFile,
+    pub consumer_offsets: ConsumerOffsetsFile,
+    pub delay_offsets: DelayOffsetsFile,
+}
+
+/// Reads all four. Blocking, at start.
+pub fn load(layout: &Layout) -> Result<ConfigTables, OpenError> {
+    Ok(ConfigTables {
+        topics: load_one(layout, names::TOPICS, TopicsFile::decode)?,
+        groups: load_one(layout, names::SUBSCRIPTION_GROUPS, SubscriptionGroupsFile::decode)?,
+        consumer_offsets: load_one(layout, names::CONSUMER_OFFSETS, ConsumerOffsetsFile::decode)?,
+        delay_offsets: load_one(layout, names::DELAY_OFFSETS, DelayOffsetsFile::decode)?,
+    })
+}
+
+/// The file, or its `.bak` if it is absent, empty or unreadable; an unreadable one is kept under another name. Never
+/// silently nothing: if something was there and nothing can be read, the start is refused.
+fn load_one<T: Default>(
+    layout: &Layout,
+    name: &str,
+    decode: impl Fn(&[u8]) -> Result<T, ConfigFileError>,
+) -> Result<T, OpenError> {
+    let path = layout.config(name);
+    let mut bak = path.as_os_str().to_owned();
+    bak.push(names::BACKUP_SUFFIX);
+    let bak = Path::new(&bak);
+    let mut unreadable = None;
+    for candidate in [path.as_path(), bak] {
+        let Some(bytes) = read_if_present(candidate).map_err(io_at(candidate))? else { continue };
+        match decode(&bytes) {
+            Ok(table) => {
+                if candidate == bak {
+                    tracing::warn!(path = %path.display(), "read from its .bak");
+                }
+                return Ok(table);
+            }
+            Err(ConfigFileError::Empty) => tracing::warn!(path = %candidate.display(), "empty, taken for absent"),
+            Err(error) => {
+                let mut aside = candidate.as_os_str().to_owned();
+                aside.push(format!(".corrupt-{}", now()));
+                tracing::warn!(path = %candidate.display(), %error, aside = %Path::new(&aside).display(), "unreadable, kept aside");
+                fs::copy(candidate, &aside).map_err(io_at(candidate))?;
+                unreadable.get_or_insert(error.to_string());
+            }
+        }
+    }
+    match unreadable {
+        Some(why) => Err(OpenError::Config { path, why }),
+        None => Ok(T::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_files(json: Option<&str>, bak: Option<&str>) -> (tempfile::TempDir, Layout) {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        fs::create_dir_all(dir.path().join("config")).unwrap();
+        for (name, text) in [("consumerOffset.json", json), ("consumerOffset.json.bak", bak)] {
+            if let Some(text) = text {
+                fs::write(dir.path().join("config").join(name), text).unwrap();
+            }
+        }
+        (dir, layout)
+    }
+
+    const GOOD: &str = "{\n\t\"offsetTable\":{\n\t\t\"T@g\":{0:5,1:3\n\t\t}\n\t}\n}";
+
+    #[test]
+    fn a_torn_or_empty_file_falls_back_to_its_bak_and_is_kept_aside() {
+        let (dir, layout) = with_files(Some(&GOOD[..20]), Some(GOOD));
+        let tables = load(&layout).unwrap();
+        assert_eq!(tables.consumer_offsets.table["T@g"][&1], 3);
+        let kept = fs::read_dir(dir.path().join("config")).unwrap().filter(|entry| {
+            entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("consumerOffset.json.corrupt-")
+        });
+        assert_eq!(kept.count(), 1);
+
+        let (_dir, layout) = with_files(Some(""), Some(GOOD));
+        assert_eq!(load(&layout).unwrap().consumer_offsets.table["T@g"][&0], 5);
+    }
+
+    #[test]
+    fn a_torn_file_without_a_readable_bak_refuses_the_start() {
+        let (_dir, layout) = with_files(Some(&GOOD[..20]), None);
+        let error = load(&layout).unwrap_err().to_string();
+        assert!(error.contains("consumerOffset.json"), "{error}");
+    }
+
+    #[test]
+    fn absent_files_are_empty_tables() {
+        let (_dir, layout) = with_files(None, None);
+        assert!(load(&layout).unwrap().consumer_offsets.table.is_empty());
+    }
+}

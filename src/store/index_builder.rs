@@ -1,0 +1,197 @@
+//! The one index builder: puts message keys into index files, and looks them up. Runs on shard 0's core; queries of
+//! other shards come here.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use super::layout::Layout;
+use super::shared::Shared;
+use super::submit::LocalWake;
+use super::writer::KeyEntry;
+use crate::dispatch::Receiver;
+use crate::format::index_file::{self, IndexHeader};
+use crate::format::names;
+use crate::index::{Full, IndexFile, IndexFileMut};
+use crate::io::{Blocking, SharedMap};
+use crate::types::{KeyHash, PhyOffset, Timestamp};
+
+/// Blocks of the unit area are reserved in portions of this length.
+const RESERVE_LEN: u64 = 1 << 20;
+/// When this few units are reserved ahead, more are asked for.
+const RESERVE_AHEAD_LEN: u64 = RESERVE_LEN / 2;
+const RETRY: Duration = Duration::from_secs(1);
+/// Most hits of one query (store.md 4.5).
+pub const QUERY_COUNT_MAX: usize = 64;
+
+/// Lives on shard 0's core.
+pub struct IndexBuilder {
+    shared: Arc<Shared>,
+    layout: Layout,
+    blocking: Blocking,
+    /// Oldest first; the last is written to.
+    files: RefCell<Vec<Arc<SharedMap>>>,
+    /// End time of the newest full file that is synced: `indexMsgTimestamp` of the checkpoint.
+    full_up_to: Arc<AtomicI64>,
+    grown: LocalWake,
+}
+
+impl IndexBuilder {
+    /// `files`: those found at start, oldest first, repaired.
+    pub fn new(
+        shared: Arc<Shared>,
+        layout: Layout,
+        blocking: Blocking,
+        files: Vec<Arc<SharedMap>>,
+        full_up_to: Arc<AtomicI64>,
+    ) -> Rc<IndexBuilder> {
+        Rc::new(IndexBuilder { shared, layout, blocking, files: RefCell::new(files), full_up_to, grown: LocalWake::default() })
+    }
+
+    /// Builds until the writer is gone and everything it sent is built.
+    pub async fn run(self: Rc<Self>, mut from_writer: Receiver<Vec<KeyEntry>>) {
+        while let Ok(entries) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
+            let mut done = 0;
+            while done < entries.len() {
+                done += self.put(&entries[done..]);
+                if done < entries.len() {
+                    self.make_room().await;
+                }
+            }
+            self.grown.wake();
+        }
+    }
+
+    /// The index files, for the last sync at stop.
+    pub fn files(&self) -> Vec<Arc<SharedMap>> {
+        self.files.borrow().clone()
+    }
+
+    /// Puts as many entries as the current file takes.
+    fn put(&self, entries: &[KeyEntry]) -> usize {
+        let files = self.files.borrow();
+        let Some(file) = files.last() else { return 0 };
+        let (slots, units) = (self.shared.settings.index_slots, self.shared.settings.index_entries);
+        // SAFETY: only this core touches index files, and no other borrow of them is alive in this call.
+        let bytes = unsafe { file.whole_mut() };
+        let Ok(mut index) = IndexFileMut::open(bytes, slots, units) else { return 0 };
+        for (done, entry) in entries.iter().enumerate() {
+            let unit = index.header().next_unit;
+            if index_file::unit_at(slots, unit) + index_file::UNIT_LEN as u64 > file.reserved() && unit < units {
+                return done;
+            }
+            if let Err(Full) = index.put(entry.key, entry.phy, entry.stored_at) {
+                return done;
+            }
+        }
+        entries.len()
+    }
+
+    /// Extends the current file, or makes the next one, as often as it takes.
+    async fn make_room(&self) {
+        while let Err(error) = self.try_make_room().await {
+            tracing::error!(%error, "an index file cannot be extended; no messages are taken until it can");
+            self.shared.set_builder_stuck(true);
+            crate::io::sleep(RETRY).await;
+        }
+        self.shared.set_builder_stuck(false);
+    }
+
+    async fn try_make_room(&self) -> io::Result<()> {
+        let (slots, units) = (self.shared.settings.index_slots, self.shared.settings.index_entries);
+        let last = self.files.borrow().last().cloned();
+        if let Some(file) = &last
+            && header(file).next_unit < units
+        {
+            let file = Arc::clone(file);
+            let to = file.reserved().max(index_file::unit_at(slots, 0)) + RESERVE_LEN;
+            return self.blocking.run(move || file.reserve(to)).await;
+        }
+        let dir = self.layout.index();
+        let made = self
+            .blocking
+            .run(move || {
+                if let Some(full) = &last {
+                    full.sync()?;
+                }
+                make_file(&dir, slots, units)
+            })
+            .await?;
+        if let Some(full) = self.files.borrow().last() {
+            self.full_up_to.store(header(full).end.0, Ordering::Release);
+        }
+        self.files.borrow_mut().push(Arc::new(made));
+        Ok(())
+    }
+
+    /// Reserves ahead of the current file's end, so that building rarely waits. A task of its own; a failure shows when
+    /// the room is needed.
+    pub async fn run_reserve(self: Rc<Self>) {
+        let slots = self.shared.settings.index_slots;
+        loop {
+            self.grown.wait().await;
+            let Some(file) = self.files.borrow().last().cloned() else { continue };
+            let used = index_file::unit_at(slots, header(&file).next_unit);
+            if used + RESERVE_AHEAD_LEN > file.reserved() && file.reserved() < file.len() as u64 {
+                let to = file.reserved() + RESERVE_LEN;
+                let _ = self.blocking.run(move || file.reserve(to)).await;
+            }
+        }
+    }
+
+    /// Where messages with this key hash lie, ascending; at most `count`. The key's text is not looked at.
+    pub fn find(&self, key: KeyHash, count: usize, begin: i64, end: i64) -> Vec<PhyOffset> {
+        let (slots, units) = (self.shared.settings.index_slots, self.shared.settings.index_entries);
+        let count = count.min(QUERY_COUNT_MAX);
+        let mut found = Vec::new();
+        for file in self.files.borrow().iter().rev() {
+            let Ok(index) = IndexFile::open(file.bytes(0, file.len()), slots, units) else { continue };
+            let header = index.header();
+            if header.begin.0 <= end && header.end.0 >= begin {
+                index.find(key, Timestamp(begin), Timestamp(end), count, &mut found);
+            }
+            if found.len() >= count || header.begin.0 < begin {
+                break;
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Store time and position of the newest indexed message.
+    pub fn newest(&self) -> (Timestamp, PhyOffset) {
+        self.files.borrow().last().map_or((Timestamp(0), PhyOffset(0)), |file| {
+            let header = header(file);
+            (header.end, header.end_phy)
+        })
+    }
+}
+
+fn header(file: &SharedMap) -> IndexHeader {
+    IndexHeader::decode(file.bytes(0, index_file::HEADER_LEN).try_into().expect("the header has its length"))
+}
+
+/// A new, empty index file named after the local time. Blocking.
+pub fn make_file(dir: &PathBuf, slots: u32, units: u32) -> io::Result<SharedMap> {
+    std::fs::create_dir_all(dir)?;
+    let mut created = crate::io::now();
+    let path = loop {
+        let path = dir.join(names::index_name(created, crate::io::utc_offset_s(created)));
+        // Two files of one millisecond must not share a name.
+        if !path.exists() {
+            break path;
+        }
+        created = created.plus_ms(1);
+    };
+    let file = SharedMap::open(&path, index_file::file_len(slots, units))?;
+    file.reserve(index_file::unit_at(slots, 0) + RESERVE_LEN)?;
+    // SAFETY: nobody else knows the file yet.
+    let bytes = unsafe { file.whole_mut() };
+    IndexFileMut::create(bytes, slots, units).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+    Ok(file)
+}

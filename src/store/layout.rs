@@ -1,0 +1,66 @@
+//! Where the parts of a store lie below its root. Source: store.md 1.1; ours in `kerolox/` (rule R18).
+
+use std::path::{Path, PathBuf};
+
+use crate::format::names;
+use crate::types::PhyOffset;
+
+/// Paths of one store.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    pub fn new(root: &Path) -> Layout {
+        Layout { root: root.to_owned() }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn commitlog(&self) -> PathBuf {
+        self.root.join(names::COMMIT_LOG)
+    }
+
+    pub fn segment(&self, start: PhyOffset) -> PathBuf {
+        self.commitlog().join(names::segment_name(start.0))
+    }
+
+    pub fn consumequeue(&self) -> PathBuf {
+        self.root.join(names::CONSUME_QUEUE)
+    }
+
+    pub fn index(&self) -> PathBuf {
+        self.root.join(names::INDEX)
+    }
+
+    pub fn checkpoint(&self) -> PathBuf {
+        self.root.join(names::CHECKPOINT)
+    }
+
+    pub fn abort(&self) -> PathBuf {
+        self.root.join(names::ABORT)
+    }
+
+    /// A file of `config/`.
+    pub fn config(&self, name: &str) -> PathBuf {
+        self.root.join(names::CONFIG).join(name)
+    }
+
+    /// Our own files, which Java never sees.
+    pub fn own(&self) -> PathBuf {
+        self.root.join("kerolox")
+    }
+
+    /// How far the log is known to be on stable storage.
+    pub fn flushed(&self) -> PathBuf {
+        self.own().join("flushed")
+    }
+
+    /// Copies of what a recovery cut off.
+    pub fn quarantine(&self) -> PathBuf {
+        self.own().join("quarantine")
+    }
+}

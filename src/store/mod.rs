@@ -1,0 +1,35 @@
+//! The roles of the store, carried out on `io` as floor 2 decides: writer, builders, readers; and how a store is opened,
+//! recovered and closed.
+//!
+//! A message's way: [`Submitter`] (its shard) → [`Writer`] (the writer core) → [`Builder`] (the shard that owns its
+//! queue) and [`IndexBuilder`] (shard 0) → [`ShardStore`] (any shard that is asked for it).
+
+mod builder;
+mod config_store;
+mod index_builder;
+mod keeper;
+mod layout;
+mod open;
+mod outlet;
+mod progress;
+mod queues;
+mod reader;
+mod recovery;
+mod shared;
+mod submit;
+mod writer;
+
+pub use builder::{Builder, DurableUpTo, OnArrival};
+pub use config_store::ConfigTables;
+pub use index_builder::IndexBuilder;
+pub use keeper::Keeper;
+pub use layout::Layout;
+pub use outlet::Outlet;
+pub use open::{Closing, OpenError, OpenedStore, close, open};
+pub use queues::{QueueList, QueueRegistry, QueueView};
+pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore};
+pub use shared::{FlushMode, Shared, StoreSettings};
+pub use submit::{
+    LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule,
+};
+pub use writer::{DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};

@@ -1,0 +1,311 @@
+//! Opening a store, in the order that keeps it safe: lock, config files, abort file, checkpoint, file lists, consume
+//! queue ends, log scan with dispatch, index. Blocking, on the main thread, before any core starts.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::config_store::{self, ConfigTables};
+use super::layout::Layout;
+use super::progress::{CleanStop, Progress};
+use super::queues::QueueRegistry;
+use super::recovery::{self, RecoveredLog};
+use super::shared::{Shared, StoreSettings};
+use super::writer::WriterStart;
+use crate::format::checkpoint::Checkpoint;
+use crate::format::index_file::{self, IndexHeader};
+use crate::format::names;
+use crate::io::{LockError, Segment, SegmentSet, SharedMap, StoreLock, fsync_dir, read_if_present, remove_if_present};
+use crate::log::QueueCounters;
+use crate::types::{PhyOffset, QueueHandle, Timestamp};
+
+/// Why a store cannot be opened. Nothing was changed then, but for what the message says.
+#[derive(Debug)]
+pub enum OpenError {
+    Lock(LockError),
+    Io { path: PathBuf, source: io::Error },
+    /// A file has not the size that the settings say.
+    WrongSize { path: PathBuf, found: u64, expected: u64, key: &'static str },
+    /// A segment is missing between others.
+    Hole { before: PathBuf, missing: PathBuf },
+    /// Damage in mid-log: cutting there would lose whole messages behind it.
+    Damaged { path: PathBuf, at: PhyOffset, why: String, next: PhyOffset },
+    /// A queue's messages are not consecutive in the log.
+    Gap { queue: String, expected: u64, found: u64, phy: PhyOffset },
+    /// Not a store that we read.
+    Foreign { path: PathBuf, what: &'static str },
+    /// A config file and its predecessor are both unreadable.
+    Config { path: PathBuf, why: String },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Lock(error) => error.fmt(f),
+            OpenError::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            OpenError::WrongSize { path, found, expected, key } => write!(
+                f,
+                "{}: {found} bytes long, {expected} expected from {key}; set {key} to the size that this store was written with",
+                path.display()
+            ),
+            OpenError::Hole { before, missing } => write!(
+                f,
+                "{}: missing, though {} is there; bring the file back before starting",
+                missing.display(),
+                before.display()
+            ),
+            OpenError::Damaged { path, at, why, next } => write!(
+                f,
+                "{}: damaged at physical offset {at} ({why}), while whole messages follow at {next}; nothing was cut. Restore the file from a copy",
+                path.display()
+            ),
+            OpenError::Gap { queue, expected, found, phy } => write!(
+                f,
+                "queue {queue}: the log goes on with message {found} at physical offset {phy}, {expected} expected; nothing was changed. Restore the missing segments"
+            ),
+            OpenError::Foreign { path, what } => write!(f, "{}: {what}; choose another --data", path.display()),
+            OpenError::Config { path, why } => {
+                write!(f, "{}: {why}, and no readable .bak beside it; repair or remove the file", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<LockError> for OpenError {
+    fn from(error: LockError) -> OpenError {
+        OpenError::Lock(error)
+    }
+}
+
+pub(super) fn io_at(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ {
+    move |source| OpenError::Io { path: path.to_owned(), source }
+}
+
+/// A store ready for the cores.
+pub struct OpenedStore {
+    pub lock: StoreLock,
+    pub layout: Layout,
+    pub shared: Arc<Shared>,
+    pub queues: QueueRegistry,
+    pub index_files: Vec<Arc<SharedMap>>,
+    pub writer_start: WriterStart,
+    pub tables: ConfigTables,
+    pub checkpoint: Checkpoint,
+}
+
+/// Opens the store that `settings` names, recovering it if the last stop was not clean.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, OpenError> {
+    let layout = Layout::new(&settings.root);
+    let lock = StoreLock::take(layout.root())?;
+    refuse_foreign(&layout)?;
+    let tables = config_store::load(&layout)?;
+    let unclean = layout.abort().exists();
+    let checkpoint = load_checkpoint(&layout)?;
+    let progress = Progress::load(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
+    let segments = list_segments(&layout, settings.segment_len)?;
+    let mut queues = recovery::load_queues(&layout, &settings)?;
+    let mut index = recovery::load_index(&layout, &settings, unclean)?;
+
+    let clean = progress.filter(|_| !unclean).filter(|progress| {
+        let whole = progress.clean.is_some_and(|clean| clean == found_at_start(&queues, &index));
+        let ends = segments.last().is_none_or(|last| last.end() >= progress.flushed());
+        whole && ends
+    });
+    let recovered = match clean {
+        Some(progress) => {
+            tracing::info!(end = progress.flushed, "clean start, no scan needed");
+            RecoveredLog { end: progress.flushed(), last_stored_at: progress.stored_at() }
+        }
+        None => recovery::recover(recovery::Recovery {
+            layout: &layout,
+            settings: &settings,
+            segments: &segments,
+            checkpoint: &checkpoint,
+            flushed: progress.map(|progress| progress.flushed()),
+            unclean,
+            queues: &mut queues,
+            index: &mut index,
+        })?,
+    };
+    let segments = drop_unused_segments(segments, recovered.end)?;
+    let set = SegmentSet::new(settings.segment_len, segments);
+    recovery::set_minimums(&queues, set.min());
+    let counters = queues.iter().map(|queue| queue.max().0).collect();
+    // The abort file says that the store is in use: from here on a stop that does not remove it is unclean.
+    let abort = layout.abort();
+    fs::write(&abort, std::process::id().to_string()).map_err(io_at(&abort))?;
+    fsync_dir(layout.root()).map_err(io_at(layout.root()))?;
+    let shared = Arc::new(Shared::new(settings, set, recovered.end, memory_len));
+    shared.flushed_stored_at.store(recovered.last_stored_at.0 as u64, std::sync::atomic::Ordering::Release);
+    Ok(OpenedStore {
+        lock,
+        layout,
+        shared,
+        queues: QueueRegistry::new(queues),
+        index_files: index,
+        writer_start: WriterStart {
+            end: recovered.end,
+            last_stored_at: recovered.last_stored_at,
+            counters: QueueCounters::new(counters),
+        },
+        tables,
+        checkpoint,
+    })
+}
+
+/// What the derived files hold, to compare with what a clean stop noted.
+pub fn found_at_start(queues: &[Arc<super::queues::QueueView>], index: &[Arc<SharedMap>]) -> CleanStop {
+    let with_messages = queues.iter().filter(|queue| queue.max().0 > 0);
+    CleanStop {
+        queues: with_messages.clone().count() as u64,
+        units: with_messages.map(|queue| queue.max().0).sum(),
+        index_end: index.last().map_or(0, |file| index_header(file).end_phy.0),
+    }
+}
+
+pub(super) fn index_header(file: &SharedMap) -> IndexHeader {
+    IndexHeader::decode(file.bytes(0, index_file::HEADER_LEN).try_into().expect("the header has its length"))
+}
+
+fn refuse_foreign(layout: &Layout) -> Result<(), OpenError> {
+    let rocks = layout.consumequeue().join("CURRENT");
+    if rocks.exists() {
+        return Err(OpenError::Foreign { path: rocks, what: "consume queues in RocksDB form cannot be read" });
+    }
+    Ok(())
+}
+
+fn load_checkpoint(layout: &Layout) -> Result<Checkpoint, OpenError> {
+    let path = layout.checkpoint();
+    let bytes = read_if_present(&path).map_err(io_at(&path))?;
+    Ok(bytes.and_then(|bytes| Checkpoint::decode(&bytes)).unwrap_or_default())
+}
+
+/// The segments on disk, oldest first, checked for size and holes. An empty last one is removed, as Java does.
+fn list_segments(layout: &Layout, segment_len: u64) -> Result<Vec<Arc<Segment>>, OpenError> {
+    let dir = layout.commitlog();
+    fs::create_dir_all(&dir).map_err(io_at(&dir))?;
+    let mut starts = Vec::new();
+    for entry in fs::read_dir(&dir).map_err(io_at(&dir))? {
+        let entry = entry.map_err(io_at(&dir))?;
+        let path = entry.path();
+        let meta = entry.metadata().map_err(io_at(&path))?;
+        match entry.file_name().to_str().and_then(names::parse_segment_name) {
+            Some(start) if meta.is_file() => starts.push((start, meta.len(), path)),
+            _ => tracing::warn!(path = %path.display(), "not a commit log segment; left alone"),
+        }
+    }
+    starts.sort_unstable();
+    if let Some((_, 0, path)) = starts.last() {
+        tracing::warn!(path = %path.display(), "empty last segment removed");
+        remove_if_present(path).map_err(io_at(path))?;
+        starts.pop();
+    }
+    let mut segments: Vec<Arc<Segment>> = Vec::new();
+    for (start, found, path) in starts {
+        if found != segment_len {
+            let key = "store.commitlog_file_size";
+            return Err(OpenError::WrongSize { path, found, expected: segment_len, key });
+        }
+        let start = PhyOffset(start);
+        if let Some(last) = segments.last()
+            && last.end() != start
+        {
+            let missing = layout.segment(last.end());
+            return Err(OpenError::Hole { before: path, missing });
+        }
+        segments.push(Arc::new(Segment::open(&path, start).map_err(io_at(&path))?));
+    }
+    Ok(segments)
+}
+
+/// Segments made ahead and never used go: the writer makes the next one itself.
+fn drop_unused_segments(mut segments: Vec<Arc<Segment>>, end: PhyOffset) -> Result<Vec<Arc<Segment>>, OpenError> {
+    while let Some(last) = segments.last()
+        && last.start() >= end
+        && last.start().0 > 0
+        && segments.len() > 1
+    {
+        tracing::info!(path = %last.path().display(), "unused segment removed");
+        remove_if_present(last.path()).map_err(io_at(last.path()))?;
+        segments.pop();
+    }
+    Ok(segments)
+}
+
+/// Finishes a clean stop, after every executor has ended: syncs what is derived, notes what is there, removes `abort`.
+/// Blocking, on the main thread.
+///
+/// # Errors
+/// A file that cannot be synced or written: `abort` then stays, and the next start recovers.
+pub fn close(opened: &Closing) -> Result<(), OpenError> {
+    let layout = &opened.layout;
+    for queue in opened.queues {
+        if let Some(last) = queue.files().last() {
+            last.map().sync().map_err(io_at(last.map().path()))?;
+        }
+    }
+    for file in &opened.index_files {
+        file.sync().map_err(io_at(file.path()))?;
+    }
+    let shared = &opened.shared;
+    let stored_at = shared.flushed_stored_at.load(std::sync::atomic::Ordering::Acquire) as i64;
+    let checkpoint = Checkpoint {
+        physic: Timestamp(stored_at),
+        logics: Timestamp(stored_at),
+        confirm: shared.flushed().0,
+        ..opened.checkpoint
+    };
+    save_checkpoint(layout, &checkpoint)?;
+    let progress = Progress {
+        flushed: shared.flushed().0,
+        stored_at,
+        clean: Some(found_at_start(opened.queues, &opened.index_files)),
+    };
+    progress.save(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
+    let end = shared.flushed();
+    for segment in shared.segments.all().iter().filter(|segment| segment.start() > end) {
+        remove_if_present(segment.path()).map_err(io_at(segment.path()))?;
+    }
+    // A segment made ahead that no roll reached is in no list.
+    let next = layout.segment(end.segment_start(shared.settings.segment_len).advance(shared.settings.segment_len));
+    remove_if_present(&next).map_err(io_at(&next))?;
+    if shared.is_poisoned() || shared.flushed() < shared.appended() {
+        return Ok(());
+    }
+    remove_if_present(&layout.abort()).map_err(io_at(&layout.abort()))?;
+    fsync_dir(layout.root()).map_err(io_at(layout.root()))
+}
+
+/// What [`close`] needs.
+pub struct Closing<'a> {
+    pub layout: Layout,
+    pub shared: Arc<Shared>,
+    pub queues: &'a [Arc<super::queues::QueueView>],
+    pub index_files: Vec<Arc<SharedMap>>,
+    pub checkpoint: Checkpoint,
+}
+
+/// Writes the checkpoint in place, as Java's mapped page is. Blocking.
+pub fn save_checkpoint(layout: &Layout, checkpoint: &Checkpoint) -> Result<(), OpenError> {
+    use std::os::unix::fs::FileExt;
+    let path = layout.checkpoint();
+    let write = || {
+        let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        file.write_all_at(&checkpoint.encode(), 0)?;
+        file.sync_data()
+    };
+    write().map_err(io_at(&path))
+}
+
+/// The handle that the next queue gets.
+pub(super) fn handle(index: usize) -> QueueHandle {
+    QueueHandle(u32::try_from(index).expect("fewer than 2^32 queues"))
+}

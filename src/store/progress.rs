@@ -1,0 +1,62 @@
+//! `kerolox/flushed`: how far the log is known to be on stable storage, and what a clean stop left behind. Ours alone
+//! (rules R2 and R18); Java never looks at it.
+
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::io::{read_if_present, replace_keeping_old};
+use crate::types::{PhyOffset, Timestamp};
+
+/// Saved about once a second while the log grows, and at a clean stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Everything before this physical offset is on stable storage.
+    pub flushed: u64,
+    /// Store time of the newest record before it, in ms.
+    pub stored_at: i64,
+    /// Only after a clean stop: what the derived files held, so that the next start can tell that all is there.
+    pub clean: Option<CleanStop>,
+}
+
+/// What the derived data held at a clean stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CleanStop {
+    /// Queues that ever had a message.
+    pub queues: u64,
+    /// Sum of their maximum offsets.
+    pub units: u64,
+    /// Position of the newest indexed message; 0: none.
+    pub index_end: u64,
+}
+
+impl Progress {
+    pub fn flushed(&self) -> PhyOffset {
+        PhyOffset(self.flushed)
+    }
+
+    pub fn stored_at(&self) -> Timestamp {
+        Timestamp(self.stored_at)
+    }
+
+    /// Reads it, or its predecessor if it is torn. Blocking.
+    pub fn load(path: &Path) -> io::Result<Option<Progress>> {
+        let mut bak = path.as_os_str().to_owned();
+        bak.push(".bak");
+        for candidate in [path, Path::new(&bak)] {
+            if let Some(bytes) = read_if_present(candidate)?
+                && let Ok(progress) = serde_json::from_slice(&bytes)
+            {
+                return Ok(Some(progress));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes it. Blocking.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        let bytes = serde_json::to_vec(self).expect("plain numbers serialise");
+        replace_keeping_old(path, &bytes)
+    }
+}

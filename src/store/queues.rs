@@ -1,0 +1,236 @@
+//! Queues as every core sees them, and the registry that names and numbers them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+
+use crate::format::unit::{UNIT_LEN, Unit};
+use crate::io::SharedMap;
+use crate::types::{QueueHandle, QueueKey, QueueOffset, ShardId};
+
+/// One file of a consume queue, mapped.
+#[derive(Debug)]
+pub struct UnitFile {
+    first: QueueOffset,
+    map: SharedMap,
+}
+
+impl UnitFile {
+    pub fn new(first: QueueOffset, map: SharedMap) -> UnitFile {
+        UnitFile { first, map }
+    }
+
+    /// Queue offset of its first unit.
+    pub fn first(&self) -> QueueOffset {
+        self.first
+    }
+
+    /// Queue offset behind its last unit.
+    pub fn end(&self) -> QueueOffset {
+        self.first.advance((self.map.len() / UNIT_LEN) as u64)
+    }
+
+    pub fn map(&self) -> &SharedMap {
+        &self.map
+    }
+
+    fn unit(&self, offset: u64) -> Unit {
+        let at = (offset - self.first.0) as usize * UNIT_LEN;
+        Unit::decode(self.map.bytes(at, UNIT_LEN).try_into().expect("a unit has its length"))
+    }
+}
+
+/// A queue: written by its owner shard, read by all. The owner stores units first and publishes the new end after, so
+/// whoever sees an end may read every unit before it.
+#[derive(Debug)]
+pub struct QueueView {
+    key: QueueKey,
+    handle: QueueHandle,
+    min: AtomicU64,
+    max: AtomicU64,
+    /// Oldest first, without holes.
+    files: ArcSwap<Vec<Arc<UnitFile>>>,
+    /// Bit `s`: shard `s` holds pulls on this queue and wants to hear of arrivals.
+    holding: AtomicU64,
+}
+
+/// Units of one queue that lie in one file.
+#[derive(Debug)]
+pub struct UnitRun {
+    file: Arc<UnitFile>,
+    from: u64,
+    count: usize,
+}
+
+impl UnitRun {
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The unit `index` places behind the first of the run.
+    ///
+    /// # Panics
+    /// If the run is shorter.
+    pub fn get(&self, index: usize) -> Unit {
+        assert!(index < self.count, "a unit beyond its run");
+        self.file.unit(self.from + index as u64)
+    }
+
+    /// Are the first `count` units in memory?
+    pub fn is_resident(&self, count: usize) -> bool {
+        let at = (self.from - self.file.first.0) as usize * UNIT_LEN;
+        self.file.map.is_resident(at, count.min(self.count) * UNIT_LEN)
+    }
+
+    /// Byte position in the file, and path of it: for warming it up with a cold read.
+    pub fn place(&self) -> (&Path, u64) {
+        (self.file.map.path(), (self.from - self.file.first.0) * UNIT_LEN as u64)
+    }
+}
+
+impl QueueView {
+    /// An empty queue.
+    pub fn new(key: QueueKey, handle: QueueHandle) -> Arc<QueueView> {
+        QueueView::with_files(key, handle, Vec::new())
+    }
+
+    /// A queue with the files that are on disk; [`QueueView::publish`] says what they hold.
+    pub fn with_files(key: QueueKey, handle: QueueHandle, files: Vec<Arc<UnitFile>>) -> Arc<QueueView> {
+        Arc::new(QueueView {
+            key,
+            handle,
+            min: AtomicU64::new(0),
+            max: AtomicU64::new(0),
+            files: ArcSwap::from_pointee(files),
+            holding: AtomicU64::new(0),
+        })
+    }
+
+    pub fn key(&self) -> &QueueKey {
+        &self.key
+    }
+
+    pub fn handle(&self) -> QueueHandle {
+        self.handle
+    }
+
+    /// The oldest message that is still there.
+    pub fn min(&self) -> QueueOffset {
+        QueueOffset(self.min.load(Ordering::Acquire))
+    }
+
+    /// The offset that the next message will have, as far as readers may know.
+    pub fn max(&self) -> QueueOffset {
+        QueueOffset(self.max.load(Ordering::Acquire))
+    }
+
+    /// Shows readers everything in `[min, max)`. By the owner shard (and recovery) alone.
+    pub fn publish(&self, min: QueueOffset, max: QueueOffset) {
+        self.min.store(min.0, Ordering::Release);
+        self.max.store(max.0, Ordering::Release);
+    }
+
+    /// Shows readers the units up to `max`. By the owner shard alone.
+    pub fn publish_max(&self, max: QueueOffset) {
+        self.max.store(max.0, Ordering::Release);
+    }
+
+    pub fn files(&self) -> Arc<Vec<Arc<UnitFile>>> {
+        self.files.load_full()
+    }
+
+    /// Adds the newest file. By the owner shard (and recovery) alone.
+    pub fn push_file(&self, file: Arc<UnitFile>) {
+        let mut files = self.files.load().as_ref().clone();
+        files.push(file);
+        self.files.store(Arc::new(files));
+    }
+
+    /// Replaces all files. By recovery alone.
+    pub fn set_files(&self, files: Vec<Arc<UnitFile>>) {
+        self.files.store(Arc::new(files));
+    }
+
+    /// The published units from `offset` to the end of the file that holds it; nothing if `offset` is not in
+    /// `[min, max)` or its file is missing.
+    pub fn units_from(&self, offset: QueueOffset) -> Option<UnitRun> {
+        let max = self.max();
+        if offset < self.min() || offset >= max {
+            return None;
+        }
+        let files = self.files.load();
+        let index = files.partition_point(|file| file.first <= offset).checked_sub(1)?;
+        let file = &files[index];
+        let end = file.end().min(max);
+        (offset < end).then(|| UnitRun {
+            file: Arc::clone(file),
+            from: offset.0,
+            count: usize::try_from(end.0 - offset.0).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// Says that `shard` holds pulls on this queue; look at [`QueueView::max`] again after it.
+    pub fn start_holding(&self, shard: ShardId) {
+        self.holding.fetch_or(1 << (shard.index() % 64), Ordering::SeqCst);
+    }
+
+    /// Says that `shard` holds none any more.
+    pub fn stop_holding(&self, shard: ShardId) {
+        self.holding.fetch_and(!(1 << (shard.index() % 64)), Ordering::SeqCst);
+    }
+
+    /// The shards that hold pulls on this queue, as bits. Asked by the owner after it published.
+    pub fn holding_shards(&self) -> u64 {
+        // Pairs with `start_holding` followed by `max`: one of the two sees the other.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.holding.load(Ordering::Relaxed)
+    }
+}
+
+/// All queues by handle, for the cores that get handles from the rings.
+pub type QueueList = Arc<ArcSwap<Vec<Arc<QueueView>>>>;
+
+/// Names and numbers the queues. Lives on the control core after start, which alone adds to it.
+#[derive(Debug)]
+pub struct QueueRegistry {
+    by_key: HashMap<QueueKey, Arc<QueueView>>,
+    list: QueueList,
+}
+
+impl QueueRegistry {
+    /// The queues that were found on disk; element `h` has handle `h`.
+    pub fn new(found: Vec<Arc<QueueView>>) -> QueueRegistry {
+        let by_key = found.iter().map(|queue| (queue.key().clone(), Arc::clone(queue))).collect();
+        QueueRegistry { by_key, list: Arc::new(ArcSwap::from_pointee(found)) }
+    }
+
+    /// The queue of this name; made, empty, if there is none yet.
+    pub fn queue(&mut self, key: &QueueKey) -> Arc<QueueView> {
+        if let Some(queue) = self.by_key.get(key) {
+            return Arc::clone(queue);
+        }
+        let mut list = self.list.load().as_ref().clone();
+        let handle = QueueHandle(u32::try_from(list.len()).expect("fewer than 2^32 queues"));
+        let queue = QueueView::new(key.clone(), handle);
+        list.push(Arc::clone(&queue));
+        self.list.store(Arc::new(list));
+        self.by_key.insert(key.clone(), Arc::clone(&queue));
+        queue
+    }
+
+    pub fn list(&self) -> QueueList {
+        Arc::clone(&self.list)
+    }
+}
+
+/// Where a queue's files lie: `consumequeue/<topic>/<queueId>`.
+pub fn queue_dir(consumequeue: &Path, key: &QueueKey) -> PathBuf {
+    consumequeue.join(key.topic.as_ref()).join(key.queue_id.to_string())
+}

@@ -1,0 +1,659 @@
+//! Finding the log's true end and making the derived data agree with it. Source: store.md 8, rules R2, R3, R4, R7.
+//!
+//! The scan starts at a safe point (checkpoint time, flushed position, end of the index), checks every record, and gives
+//! each a second chance to be dispatched: a unit that is there already is compared, a missing one is written. If a queue
+//! turns out to lack units from before the scan, the whole log is scanned. Only a torn tail is cut, and what is cut is
+//! copied to quarantine first.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::index_builder::make_file;
+use super::layout::Layout;
+use super::open::{OpenError, handle, index_header, io_at};
+use super::queues::{QueueView, UnitFile, queue_dir};
+use super::shared::StoreSettings;
+use crate::format::checkpoint::Checkpoint;
+use crate::format::index_file;
+use crate::format::names;
+use crate::format::record::{self, RecordView, sys_flag};
+use crate::format::unit::{UNIT_LEN, Unit};
+use crate::index::{self, Full, IndexFile, IndexFileMut};
+use crate::io::{Segment, SharedMap, fsync_dir, remove_if_present};
+use crate::log::{ScanEnd, Scanned, SegmentScan, find_record};
+use crate::types::{PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp, properties};
+
+/// The one topic whose units hold a delivery time instead of a tag hash.
+const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What a recovery works on.
+pub struct Recovery<'a> {
+    pub layout: &'a Layout,
+    pub settings: &'a StoreSettings,
+    pub segments: &'a [Arc<Segment>],
+    pub checkpoint: &'a Checkpoint,
+    /// Saved by us; `None` in a store that Java wrote.
+    pub flushed: Option<PhyOffset>,
+    pub unclean: bool,
+    pub queues: &'a mut Vec<Arc<QueueView>>,
+    pub index: &'a mut Vec<Arc<SharedMap>>,
+}
+
+/// Where the log ends.
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveredLog {
+    pub end: PhyOffset,
+    pub last_stored_at: Timestamp,
+}
+
+/// Opens every consume queue file and counts what it holds.
+pub fn load_queues(layout: &Layout, settings: &StoreSettings) -> Result<Vec<Arc<QueueView>>, OpenError> {
+    let mut queues = Vec::new();
+    let root = layout.consumequeue();
+    for topic in sub_dirs(&root)? {
+        for id in sub_dirs(&root.join(&topic))? {
+            let Ok(queue_id) = id.parse::<u32>() else { continue };
+            let key = QueueKey::new(topic.as_str(), queue_id);
+            let files = load_queue_files(&root.join(&topic).join(&id), settings.consumequeue_len)?;
+            let (files, max) = written_end(files);
+            let view = QueueView::with_files(key, handle(queues.len()), files);
+            view.publish(QueueOffset(0), max);
+            queues.push(view);
+        }
+    }
+    Ok(queues)
+}
+
+fn sub_dirs(dir: &Path) -> Result<Vec<String>, OpenError> {
+    let mut found = Vec::new();
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        entries => entries.map_err(io_at(dir))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(io_at(dir))?;
+        if entry.file_type().map_err(io_at(dir))?.is_dir()
+            && let Ok(name) = entry.file_name().into_string()
+        {
+            found.push(name);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+fn load_queue_files(dir: &Path, len: u64) -> Result<Vec<Arc<UnitFile>>, OpenError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(io_at(dir))? {
+        let path = entry.map_err(io_at(dir))?.path();
+        let start = path.file_name().and_then(|name| name.to_str()).and_then(names::parse_segment_name);
+        let Some(start) = start else { continue };
+        let size = fs::metadata(&path).map_err(io_at(&path))?.len();
+        found.push((start, size, path));
+    }
+    found.sort_unstable();
+    if let Some((_, 0, path)) = found.last() {
+        remove_if_present(path).map_err(io_at(path))?;
+        found.pop();
+    }
+    let mut files = Vec::new();
+    for (start, size, path) in found {
+        if size != len {
+            let key = "store.consumequeue_file_size";
+            return Err(OpenError::WrongSize { path, found: size, expected: len, key });
+        }
+        let map = SharedMap::open(&path, len).map_err(io_at(&path))?;
+        files.push(Arc::new(UnitFile::new(QueueOffset(start / UNIT_LEN as u64), map)));
+    }
+    Ok(files)
+}
+
+/// The files that hold units (later ones are left out), and the queue offset behind the last unit.
+fn written_end(mut files: Vec<Arc<UnitFile>>) -> (Vec<Arc<UnitFile>>, QueueOffset) {
+    while let Some(last) = files.last() {
+        let bytes = last.map().bytes(0, last.map().len());
+        let units = crate::queue::written_units(bytes);
+        if units > 0 || files.len() == 1 {
+            let max = last.first().advance(units as u64);
+            return (files, max);
+        }
+        files.pop();
+    }
+    (files, QueueOffset(0))
+}
+
+/// Opens the index files, oldest first. After an unclean stop the newest is repaired.
+pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> Result<Vec<Arc<SharedMap>>, OpenError> {
+    let dir = layout.index();
+    let (slots, units) = (settings.index_slots, settings.index_entries);
+    let expected = index_file::file_len(slots, units);
+    let entries = match fs::read_dir(&dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(io_at(&dir))?,
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(io_at(&dir))?.path();
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(names::is_index_name) {
+            paths.push(path);
+        }
+    }
+    paths.sort_unstable();
+    let mut files = Vec::new();
+    for path in paths {
+        let found = fs::metadata(&path).map_err(io_at(&path))?.len();
+        if found == 0 {
+            remove_if_present(&path).map_err(io_at(&path))?;
+            continue;
+        }
+        if found != expected {
+            return Err(OpenError::WrongSize { path, found, expected, key: "store.index_slots and store.index_entries" });
+        }
+        let map = SharedMap::open(&path, expected).map_err(io_at(&path))?;
+        files.push(Arc::new(map));
+    }
+    if let Some(last) = files.last()
+        && unclean
+    {
+        let used = index_file::unit_at(slots, index_header(last).next_unit.min(units));
+        last.reserve(used).map_err(io_at(last.path()))?;
+        // SAFETY: no core runs yet; nobody else looks at the file.
+        let bytes = unsafe { last.whole_mut() };
+        index::repair(bytes, slots, units);
+    }
+    Ok(files)
+}
+
+/// Scans the log, cuts a torn tail, and completes consume queues and index.
+///
+/// # Errors
+/// Damage in mid-log, a gap in a queue, or what the file system says.
+pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
+    let Some(first) = recovery.segments.first() else {
+        return Ok(RecoveredLog { end: PhyOffset(0), last_stored_at: Timestamp(0) });
+    };
+    let oldest = first.start();
+    let start = safe_start(&recovery);
+    tracing::info!(from = %start, oldest = %oldest, unclean = recovery.unclean, "scanning the commit log");
+    let Recovery { layout, settings, segments, flushed, queues, index, .. } = recovery;
+    let mut rebuild = Rebuild::new(layout, settings, queues, index);
+    rebuild.whole = start == oldest;
+    let log = match scan(segments, start, flushed, &mut rebuild) {
+        Err(ScanError::Gap(gap)) if start > oldest => {
+            tracing::warn!(queue = %gap.queue, expected = gap.expected, found = gap.found,
+                "a consume queue lacks units from before the scan; scanning the whole log");
+            rebuild.whole = true;
+            scan(segments, oldest, flushed, &mut rebuild)
+        }
+        outcome => outcome,
+    };
+    let log = log.map_err(|error| match error {
+        ScanError::Gap(gap) => {
+            OpenError::Gap { queue: gap.queue, expected: gap.expected, found: gap.found, phy: gap.phy }
+        }
+        ScanError::Open(error) => error,
+    })?;
+    cut_tail(layout, segments, log.end)?;
+    rebuild.finish(log.end)?;
+    tracing::info!(end = %log.end, records = rebuild.records, units_written = rebuild.units_written, "commit log recovered");
+    Ok(log)
+}
+
+/// The start of a segment from which a scan meets everything that may be unflushed, undispatched or unindexed.
+fn safe_start(recovery: &Recovery<'_>) -> PhyOffset {
+    let segments = recovery.segments;
+    let segment_len = recovery.settings.segment_len;
+    let oldest = segments[0].start();
+    let newest_where = |wanted: &dyn Fn(&RecordView<'_>) -> bool| {
+        segments.iter().rev().find(|segment| first_record(segment).is_some_and(|first| wanted(&first)))
+    };
+    let mut start = if recovery.unclean {
+        let safe_time = recovery.checkpoint.min_timestamp();
+        newest_where(&|first| first.store_timestamp() <= safe_time && first.store_timestamp().0 > 0)
+    } else {
+        // A clean stop dispatched everything: begin with the segment of the newest unit.
+        let dispatched = recovery.queues.iter().filter_map(|queue| newest_unit(queue)).map(|unit| unit.phy).max();
+        dispatched.and_then(|phy| newest_where(&|first| first.phy() <= phy))
+    }
+    .map_or(oldest, |segment| segment.start());
+    if let Some(flushed) = recovery.flushed {
+        start = start.min(flushed.segment_start(segment_len));
+    }
+    let indexed = recovery.index.last().map_or(PhyOffset(0), |file| index_header(file).end_phy);
+    start.min(indexed.segment_start(segment_len)).max(oldest)
+}
+
+fn first_record(segment: &Segment) -> Option<RecordView<'_>> {
+    let view = RecordView::parse(segment.bytes()).ok()?;
+    (view.phy() == segment.start()).then_some(view)
+}
+
+fn newest_unit(queue: &QueueView) -> Option<Unit> {
+    let last = queue.max().0.checked_sub(1)?;
+    let unit = queue.units_from(QueueOffset(last))?.get(0);
+    (!unit.is_pre_blank()).then_some(unit)
+}
+
+struct Gap {
+    queue: String,
+    expected: u64,
+    found: u64,
+    phy: PhyOffset,
+}
+
+enum ScanError {
+    Gap(Gap),
+    Open(OpenError),
+}
+
+impl From<OpenError> for ScanError {
+    fn from(error: OpenError) -> ScanError {
+        ScanError::Open(error)
+    }
+}
+
+fn scan(
+    segments: &[Arc<Segment>],
+    from: PhyOffset,
+    flushed: Option<PhyOffset>,
+    rebuild: &mut Rebuild<'_>,
+) -> Result<RecoveredLog, ScanError> {
+    let mut log = RecoveredLog { end: from, last_stored_at: Timestamp(0) };
+    let total = segments.last().map_or(0, |last| last.end().since(from));
+    let (began, mut reported) = (Instant::now(), Instant::now());
+    for segment in segments.iter().filter(|segment| segment.start() >= from) {
+        if segment.start() != log.end {
+            break;
+        }
+        let mut records = SegmentScan::new(segment.bytes(), segment.start(), segment.start());
+        let end = loop {
+            match records.step() {
+                Scanned::Record(view) => {
+                    rebuild.dispatch(&view)?;
+                    log.end = view.phy().advance(u64::from(view.total_len()));
+                    log.last_stored_at = log.last_stored_at.max(view.store_timestamp());
+                    if reported.elapsed() > PROGRESS_INTERVAL {
+                        reported = Instant::now();
+                        let done = log.end.since(from);
+                        let rate = done as f64 / began.elapsed().as_secs_f64();
+                        let left_s = (total - done) as f64 / rate;
+                        tracing::info!(at = %log.end, "scanned {} of at most {} MiB, {left_s:.0} s left", done >> 20, total >> 20);
+                    }
+                }
+                Scanned::End(end) => break end,
+            }
+        };
+        match end {
+            ScanEnd::Rolled { next } => log.end = next,
+            ScanEnd::Clean { at } => {
+                refuse_if_damage(segments, segment, at, "no record", flushed)?;
+                break;
+            }
+            ScanEnd::Torn { at, why } => {
+                refuse_if_damage(segments, segment, at, &why.to_string(), flushed)?;
+                tracing::warn!(path = %segment.path().display(), phy_offset = %at, %why, "torn tail; the log ends here");
+                break;
+            }
+        }
+    }
+    Ok(log)
+}
+
+/// A bad place is the end of the log only if nothing that counts lies behind it (rules R2 and R5): below the saved flushed
+/// position it is damage; without one (Java's store) it is if any whole record follows.
+fn refuse_if_damage(
+    segments: &[Arc<Segment>],
+    segment: &Segment,
+    at: PhyOffset,
+    why: &str,
+    flushed: Option<PhyOffset>,
+) -> Result<(), OpenError> {
+    if flushed.is_some_and(|flushed| at >= flushed) {
+        return Ok(());
+    }
+    let here = std::iter::once(segment);
+    let behind = segments.iter().map(Arc::as_ref).filter(|other| other.start() > segment.start());
+    for (index, other) in here.chain(behind).enumerate() {
+        // The bad place itself is known; a record that starts there would have been taken.
+        let from = if index == 0 { at.advance(1) } else { other.start() };
+        if data_follows(other, from).map_err(io_at(other.path()))?
+            && let Some(next) = find_record(other.bytes(), other.start(), from)
+        {
+            let path = segment.path().to_owned();
+            return Err(OpenError::Damaged { path, at, why: why.to_owned(), next });
+        }
+    }
+    match flushed {
+        Some(flushed) => {
+            let path = segment.path().to_owned();
+            let why = format!("{why}; everything before {flushed} was on stable storage");
+            Err(OpenError::Damaged { path, at, why, next: flushed })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Does the file hold written blocks behind `from`? Blocks reserved and never written need not be read.
+fn data_follows(segment: &Segment, from: PhyOffset) -> io::Result<bool> {
+    let file = fs::File::open(segment.path())?;
+    match rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(from.since(segment.start()))) {
+        Ok(_) => Ok(true),
+        Err(rustix::io::Errno::NXIO) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Zeroes everything behind the log's end (rule R3), after copying what is not zero to quarantine, and syncs.
+fn cut_tail(layout: &Layout, segments: &[Arc<Segment>], end: PhyOffset) -> Result<(), OpenError> {
+    for segment in segments.iter().filter(|segment| segment.end() > end) {
+        let path = segment.path();
+        let from = end.max(segment.start()).since(segment.start());
+        let stale = stale_ranges(segment, from).map_err(io_at(path))?;
+        if stale.is_empty() {
+            continue;
+        }
+        let dir = layout.quarantine();
+        fs::create_dir_all(&dir).map_err(io_at(&dir))?;
+        let file = fs::OpenOptions::new().write(true).open(path).map_err(io_at(path))?;
+        for (at, len) in stale {
+            let copy = dir.join(names::segment_name(segment.start().0 + at));
+            let bytes = &segment.bytes()[at as usize..(at + len) as usize];
+            fs::write(&copy, bytes).map_err(io_at(&copy))?;
+            fs::File::open(&copy).and_then(|file| file.sync_all()).map_err(io_at(&copy))?;
+            tracing::warn!(path = %path.display(), phy_offset = segment.start().0 + at, len, copy = %copy.display(), "cut");
+            let zeros = vec![0u8; 64 * 1024];
+            let mut done = 0;
+            while done < len {
+                let part = (len - done).min(zeros.len() as u64);
+                file.write_all_at(&zeros[..part as usize], at + done).map_err(io_at(path))?;
+                done += part;
+            }
+        }
+        file.sync_data().map_err(io_at(path))?;
+        fsync_dir(&dir).map_err(io_at(&dir))?;
+    }
+    Ok(())
+}
+
+/// The ranges (at, len) behind `from` that hold anything but zeros, as page-sized runs; reserved, unwritten blocks are
+/// stepped over.
+fn stale_ranges(segment: &Segment, from: u64) -> io::Result<Vec<(u64, u64)>> {
+    const PAGE: u64 = 4096;
+    let file = fs::File::open(segment.path())?;
+    let bytes = segment.bytes();
+    let len = bytes.len() as u64;
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let mut at = from;
+    while at < len {
+        at = match rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => data.max(at),
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(errno) => return Err(errno.into()),
+        };
+        let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(at))?.min(len);
+        while at < hole {
+            let end = (at / PAGE * PAGE + PAGE).min(hole);
+            if bytes[at as usize..end as usize].iter().any(|byte| *byte != 0) {
+                match ranges.last_mut() {
+                    Some((start, len)) if *start + *len == at => *len = end - *start,
+                    _ => ranges.push((at, end - at)),
+                }
+            }
+            at = end;
+        }
+    }
+    Ok(ranges)
+}
+
+/// Gives scanned records a second chance to be in their consume queue and the index.
+struct Rebuild<'a> {
+    layout: &'a Layout,
+    settings: &'a StoreSettings,
+    queues: &'a mut Vec<Arc<QueueView>>,
+    by_key: HashMap<QueueKey, usize>,
+    index: &'a mut Vec<Arc<SharedMap>>,
+    /// Newest message that the index held before.
+    indexed_to: Option<PhyOffset>,
+    delays_ms: Vec<i64>,
+    /// The scan began at the oldest segment: a queue's first record may have any offset.
+    whole: bool,
+    records: u64,
+    units_written: u64,
+}
+
+impl<'a> Rebuild<'a> {
+    fn new(
+        layout: &'a Layout,
+        settings: &'a StoreSettings,
+        queues: &'a mut Vec<Arc<QueueView>>,
+        index: &'a mut Vec<Arc<SharedMap>>,
+    ) -> Rebuild<'a> {
+        let by_key = queues.iter().enumerate().map(|(at, queue)| (queue.key().clone(), at)).collect();
+        let indexed_to = index.last().map(|file| index_header(file)).filter(|h| h.next_unit > 1).map(|h| h.end_phy);
+        let delays_ms = settings.delays_ms.clone();
+        Rebuild { layout, settings, queues, by_key, index, indexed_to, delays_ms, whole: false, records: 0, units_written: 0 }
+    }
+
+    fn dispatch(&mut self, view: &RecordView<'_>) -> Result<(), ScanError> {
+        self.records += 1;
+        let transaction = view.sys_flag() & sys_flag::TRANSACTION_MASK;
+        if transaction != sys_flag::TRANSACTION_ROLLBACK {
+            self.index(view)?;
+        }
+        if transaction == sys_flag::TRANSACTION_PREPARED || transaction == sys_flag::TRANSACTION_ROLLBACK {
+            return Ok(());
+        }
+        let queue = self.queue(QueueKey::new(view.topic(), view.queue_id() as u32));
+        let unit = Unit { phy: view.phy(), len: view.total_len(), tags: self.tags(view) };
+        let (offset, max) = (view.queue_offset(), queue.max());
+        if offset < max {
+            let Some(found) = queue.units_from(offset).map(|run| run.get(0)) else { return Ok(()) };
+            if found == unit || found.phy > unit.phy {
+                // There already; or this record belongs to a topic of the same name that was deleted before.
+                return Ok(());
+            }
+            // The queue was started anew by this record, or holds a unit that the log does not know.
+            cut_queue(&queue, offset).map_err(OpenError::from_io(self.layout.consumequeue()))?;
+        }
+        if offset > queue.max() {
+            let fresh = self.whole && queue.max().0 == 0 && queue.files().is_empty();
+            if !fresh {
+                return Err(ScanError::Gap(Gap {
+                    queue: queue.key().to_string(),
+                    expected: queue.max().0,
+                    found: offset.0,
+                    phy: view.phy(),
+                }));
+            }
+        }
+        self.push_unit(&queue, offset, &unit).map_err(OpenError::from_io(self.layout.consumequeue()))?;
+        self.units_written += 1;
+        Ok(())
+    }
+
+    fn queue(&mut self, key: QueueKey) -> Arc<QueueView> {
+        if let Some(at) = self.by_key.get(&key) {
+            return Arc::clone(&self.queues[*at]);
+        }
+        let queue = QueueView::new(key.clone(), handle(self.queues.len()));
+        self.by_key.insert(key, self.queues.len());
+        self.queues.push(Arc::clone(&queue));
+        queue
+    }
+
+    /// What the unit holds beside place and size (store.md 2.9).
+    fn tags(&self, view: &RecordView<'_>) -> TagsCode {
+        let text = view.properties();
+        if view.topic() == SCHEDULE_TOPIC
+            && let Some(level) = properties::get(text, properties::DELAY).and_then(|text| text.parse::<usize>().ok())
+            && level > 0
+        {
+            let delay = self.delays_ms.get(level.min(self.delays_ms.len()).wrapping_sub(1)).copied().unwrap_or(1000);
+            return TagsCode(view.store_timestamp().plus_ms(delay).0);
+        }
+        TagsCode::of(properties::get(text, properties::TAGS))
+    }
+
+    fn push_unit(&self, queue: &Arc<QueueView>, offset: QueueOffset, unit: &Unit) -> io::Result<()> {
+        let len = self.settings.consumequeue_len;
+        let units = len / UNIT_LEN as u64;
+        let last = queue.files().last().cloned().filter(|file| offset < file.end());
+        let file = match last {
+            Some(file) => file,
+            None => {
+                let first = QueueOffset(offset.0 - offset.0 % units);
+                let dir = queue_dir(&self.layout.consumequeue(), queue.key());
+                let path = dir.join(names::segment_name(first.0 * UNIT_LEN as u64));
+                let file = Arc::new(UnitFile::new(first, SharedMap::open(&path, len)?));
+                let filler = if queue.max().0 == 0 { first.0..offset.0 } else { 0..0 };
+                file.map().reserve((offset.0 - first.0 + 1) * UNIT_LEN as u64)?;
+                for at in filler {
+                    store_unit(&file, QueueOffset(at), &Unit::PRE_BLANK);
+                }
+                queue.push_file(Arc::clone(&file));
+                file
+            }
+        };
+        let end = (offset.0 - file.first().0 + 1) * UNIT_LEN as u64;
+        if end > file.map().reserved() {
+            file.map().reserve((end + 64 * 1024).min(len))?;
+        }
+        store_unit(&file, offset, unit);
+        queue.publish_max(offset.advance(1));
+        Ok(())
+    }
+
+    fn index(&mut self, view: &RecordView<'_>) -> Result<(), OpenError> {
+        if self.indexed_to.is_some_and(|to| view.phy() < to) {
+            return Ok(());
+        }
+        for key in record::key_hashes(view.topic(), view.properties()) {
+            if self.indexed_to == Some(view.phy()) && self.has_entry(key, view.phy()) {
+                continue;
+            }
+            let failed = OpenError::from_io(self.layout.index());
+            self.put_key(key, view.phy(), view.store_timestamp()).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn has_entry(&self, key: crate::types::KeyHash, phy: PhyOffset) -> bool {
+        let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
+        self.index.last().is_some_and(|file| {
+            IndexFile::open(file.bytes(0, file.len()), slots, units).is_ok_and(|index| index.holds(key, phy))
+        })
+    }
+
+    fn put_key(&mut self, key: crate::types::KeyHash, phy: PhyOffset, stored_at: Timestamp) -> io::Result<()> {
+        let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
+        loop {
+            if let Some(file) = self.index.last() {
+                let end = index_file::unit_at(slots, index_header(file).next_unit.saturating_add(1).min(units));
+                if end > file.reserved() {
+                    file.reserve(end + (1 << 20))?;
+                }
+                // SAFETY: no core runs yet; nobody else looks at the file.
+                let bytes = unsafe { file.whole_mut() };
+                let mut index = IndexFileMut::open(bytes, slots, units).map_err(invalid)?;
+                match index.put(key, phy, stored_at) {
+                    Ok(()) => return Ok(()),
+                    Err(Full) => file.sync()?,
+                }
+            }
+            self.index.push(Arc::new(make_file(&self.layout.index(), slots, units)?));
+        }
+    }
+
+    /// Cuts units and index entries at or behind the log's end, zeroes stale bytes, syncs.
+    fn finish(&mut self, end: PhyOffset) -> Result<(), OpenError> {
+        for queue in self.queues.iter() {
+            let failed = || OpenError::from_io(queue_dir(&self.layout.consumequeue(), queue.key()));
+            let mut max = queue.max();
+            while let Some(last) = max.0.checked_sub(1)
+                && queue.units_from(QueueOffset(last)).is_some_and(|run| beyond(&run.get(0), end))
+            {
+                max = QueueOffset(last);
+                queue.publish_max(max);
+            }
+            cut_queue(queue, max).map_err(failed())?;
+        }
+        let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
+        while let Some(last) = self.index.last() {
+            let used = index_file::unit_at(slots, index_header(last).next_unit.min(units));
+            last.reserve(used).map_err(io_at(last.path()))?;
+            // SAFETY: no core runs yet; nobody else looks at the file.
+            let bytes = unsafe { last.whole_mut() };
+            index::cut_from(bytes, slots, units, end);
+            last.sync().map_err(io_at(last.path()))?;
+            if index_header(last).next_unit > 1 || self.index.len() == 1 {
+                break;
+            }
+            let path = last.path().to_owned();
+            self.index.pop();
+            remove_if_present(&path).map_err(io_at(&path))?;
+        }
+        Ok(())
+    }
+}
+
+fn beyond(unit: &Unit, end: PhyOffset) -> bool {
+    !unit.is_pre_blank() && unit.phy >= end
+}
+
+fn invalid(error: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+}
+
+impl OpenError {
+    fn from_io(path: std::path::PathBuf) -> impl FnOnce(io::Error) -> OpenError {
+        move |source| OpenError::Io { path, source }
+    }
+}
+
+fn store_unit(file: &UnitFile, offset: QueueOffset, unit: &Unit) {
+    let at = (offset.0 - file.first().0) as usize * UNIT_LEN;
+    // SAFETY: no core runs yet; nobody else looks at the file.
+    unsafe { file.map().write(at, &unit.encode()) };
+}
+
+/// Ends a queue at `max`: later files go, later bytes of the last file become zeros (rule R3).
+fn cut_queue(queue: &Arc<QueueView>, max: QueueOffset) -> io::Result<()> {
+    let mut files = queue.files().as_ref().clone();
+    while let Some(last) = files.last()
+        && (last.first() > max || (last.first() == max && files.len() > 1))
+    {
+        remove_if_present(last.map().path())?;
+        files.pop();
+    }
+    if let Some(last) = files.last() {
+        let at = (max.0 - last.first().0) as usize * UNIT_LEN;
+        let stale = last.map().bytes(at, last.map().len() - at).iter().rposition(|byte| *byte != 0);
+        if let Some(stale) = stale {
+            last.map().reserve((at + stale + 1) as u64)?;
+            // SAFETY: no core runs yet; nobody else looks at the file.
+            unsafe { last.map().write(at, &vec![0; stale + 1]) };
+        }
+        last.map().sync()?;
+    }
+    queue.set_files(files);
+    queue.publish_max(max);
+    Ok(())
+}
+
+/// The first message of each queue that the log still holds.
+pub fn set_minimums(queues: &[Arc<QueueView>], log_min: PhyOffset) {
+    for queue in queues {
+        let max = queue.max();
+        let first = queue.files().first().map_or(QueueOffset(0), |file| file.first());
+        queue.publish(first.min(max), max);
+        let unit = |at| Ok::<_, std::convert::Infallible>(queue.units_from(at).map_or(Unit::PRE_BLANK, |run| run.get(0)));
+        let Ok(min) = crate::queue::first_at_or_after(first.min(max)..max, log_min, unit);
+        queue.publish(min, max);
+    }
+}

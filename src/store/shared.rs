@@ -1,0 +1,172 @@
+//! What all cores know of the store: how far the log is appended, flushed and shown, and what is being waited for.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::io::{AppendMode, SegmentSet};
+use crate::types::PhyOffset;
+
+/// Does a put wait for stable storage?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushMode {
+    Async,
+    Sync,
+}
+
+/// Checked settings of the store; plain values, as hot code wants them.
+#[derive(Clone, Debug)]
+pub struct StoreSettings {
+    pub root: PathBuf,
+    /// Written into every record and message id; what clients dial for a lookup by id.
+    pub store_host: SocketAddr,
+    pub append: AppendMode,
+    /// Bytes of a commit log segment.
+    pub segment_len: u64,
+    /// Bytes of a consume queue file, a multiple of 20.
+    pub consumequeue_len: u64,
+    pub index_slots: u32,
+    pub index_entries: u32,
+    pub flush: FlushMode,
+    pub flush_interval_ms: u64,
+    pub flush_least_pages: u64,
+    pub flush_thorough_interval_ms: u64,
+    pub sync_timeout_ms: u64,
+    pub consumequeue_flush_interval_ms: u64,
+    pub consumequeue_thorough_interval_ms: u64,
+    /// Zero the log ahead of the append point.
+    pub zero_ahead: bool,
+    /// Longest body of a message.
+    pub message_len_max: u32,
+    /// Delay of each level, in ms; what recovery needs to know when a delayed message is due.
+    pub delays_ms: Vec<i64>,
+    /// Bounds of what may be on its way to the writer, over all shards.
+    pub inflight_len_max: u64,
+    pub inflight_count_max: u64,
+    /// A put that waited longer than this for the writer is refused.
+    pub put_wait_ms_max: u64,
+}
+
+/// State of the log that every core may read. Written by the writer core unless said otherwise.
+#[derive(Debug)]
+pub struct Shared {
+    pub settings: StoreSettings,
+    pub segments: SegmentSet,
+    /// End of the log in the page cache.
+    appended: AtomicU64,
+    /// End of the log on stable storage.
+    flushed: AtomicU64,
+    /// End of what dispatch and readers may see.
+    confirm: AtomicU64,
+    poisoned: AtomicBool,
+    /// Derived data cannot be built (its disk is full): no puts until it can. Set by the builders.
+    builder_stuck: AtomicBool,
+    stopping: AtomicBool,
+    /// Puts and bytes between the shards and their answers; added by shards when they submit and taken off by them
+    /// when the answer is back.
+    inflight_count: AtomicU64,
+    inflight_len: AtomicU64,
+    /// Store time of the newest flushed record, for the checkpoint.
+    pub flushed_stored_at: AtomicU64,
+    /// Bytes of physical memory, for what counts as "in memory".
+    memory_len: u64,
+}
+
+impl Shared {
+    /// A log that ends at `end`, all of it flushed and shown.
+    pub fn new(settings: StoreSettings, segments: SegmentSet, end: PhyOffset, memory_len: u64) -> Shared {
+        Shared {
+            settings,
+            segments,
+            appended: AtomicU64::new(end.0),
+            flushed: AtomicU64::new(end.0),
+            confirm: AtomicU64::new(end.0),
+            poisoned: AtomicBool::new(false),
+            builder_stuck: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            inflight_count: AtomicU64::new(0),
+            inflight_len: AtomicU64::new(0),
+            flushed_stored_at: AtomicU64::new(0),
+            memory_len,
+        }
+    }
+
+    pub fn appended(&self) -> PhyOffset {
+        PhyOffset(self.appended.load(Ordering::Acquire))
+    }
+
+    pub fn set_appended(&self, end: PhyOffset) {
+        self.appended.store(end.0, Ordering::Release);
+    }
+
+    pub fn flushed(&self) -> PhyOffset {
+        PhyOffset(self.flushed.load(Ordering::Acquire))
+    }
+
+    pub fn set_flushed(&self, end: PhyOffset) {
+        self.flushed.store(end.0, Ordering::Release);
+    }
+
+    pub fn confirm(&self) -> PhyOffset {
+        PhyOffset(self.confirm.load(Ordering::Acquire))
+    }
+
+    pub fn set_confirm(&self, end: PhyOffset) {
+        self.confirm.store(end.0, Ordering::Release);
+    }
+
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    pub fn poison(&self) {
+        self.poisoned.store(true, Ordering::Release);
+    }
+
+    pub fn set_builder_stuck(&self, stuck: bool) {
+        self.builder_stuck.store(stuck, Ordering::Release);
+    }
+
+    pub fn stop_puts(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Why no put is taken now, if so.
+    pub fn refusal(&self) -> Option<&'static str> {
+        if self.is_poisoned() {
+            return Some("a write or sync of the commit log failed; the node takes no messages until it is restarted");
+        }
+        if self.builder_stuck.load(Ordering::Acquire) {
+            return Some("a consume queue or index file cannot be extended; free space on the store's disk");
+        }
+        self.stopping.load(Ordering::Acquire).then_some("the node is stopping")
+    }
+
+    /// Lets `count` puts of `len` bytes in, unless too much is on its way already.
+    pub fn enter(&self, count: u64, len: u64) -> bool {
+        let counted = self.inflight_count.fetch_add(count, Ordering::Relaxed) + count;
+        let summed = self.inflight_len.fetch_add(len, Ordering::Relaxed) + len;
+        // One put is always let in, however long.
+        let fits = counted == count
+            || (counted <= self.settings.inflight_count_max && summed <= self.settings.inflight_len_max);
+        if !fits {
+            self.leave(count, len);
+        }
+        fits
+    }
+
+    pub fn leave(&self, count: u64, len: u64) {
+        self.inflight_count.fetch_sub(count, Ordering::Relaxed);
+        self.inflight_len.fetch_sub(len, Ordering::Relaxed);
+    }
+
+    /// Puts that are not answered yet.
+    pub fn inflight(&self) -> u64 {
+        self.inflight_count.load(Ordering::Relaxed)
+    }
+
+    /// Does `phy` count as in memory: within 40 % of the machine's memory from the log's end (store.md 7.1)?
+    pub fn in_memory(&self, phy: PhyOffset) -> bool {
+        self.appended().since(phy) <= self.memory_len / 10 * 4
+    }
+}

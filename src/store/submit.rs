@@ -1,0 +1,324 @@
+//! From a shard to the writer: one batch a turn of the shard, encoded where it arrived; and back: one answer a put.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::queues::QueueView;
+use super::shared::Shared;
+use crate::dispatch::{Receiver, Sender};
+use crate::format::record::{EncodeError, RecordSpec};
+use crate::io;
+use crate::types::{KeyHash, PhyOffset, QueueHandle, QueueOffset, TagsCode};
+
+/// Bytes of buffer that a batch may keep when it is used again.
+const KEPT_BUFFER_LEN: usize = 1 << 20;
+
+/// A message on its way into the log.
+pub struct Message<'a> {
+    pub queue: &'a Arc<QueueView>,
+    pub flag: i32,
+    pub sys_flag: i32,
+    pub born_timestamp: i64,
+    pub born_host: SocketAddr,
+    pub reconsume_times: i32,
+    pub prepared_transaction_offset: i64,
+    pub body: &'a [u8],
+    /// Pieces of the property text, stored back to back.
+    pub properties: &'a [&'a [u8]],
+    pub tags: TagsRule,
+    pub keys: SmallVec<[KeyHash; 3]>,
+}
+
+/// What the consume queue unit of a message will say beside place and size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagsRule {
+    Code(TagsCode),
+    /// Of SCHEDULE_TOPIC_XXXX: its delivery time, this many ms after its store time.
+    DueAfterMs(i64),
+}
+
+/// How a put ended.
+#[derive(Clone, Debug)]
+pub struct PutOutcome {
+    pub status: PutStatus,
+    /// Of the first record.
+    pub queue_offset: QueueOffset,
+    /// Of the first record; that of record `k` is this plus the lengths of those before it.
+    pub phy: PhyOffset,
+    pub record_lens: SmallVec<[u32; 1]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutStatus {
+    Ok,
+    /// Stored, but not on stable storage within the time limit.
+    FlushDiskTimeout,
+    /// Not stored, or not known to be: the log takes no writes.
+    ServiceNotAvailable,
+    /// The next segment could not be made; nothing is stored.
+    SegmentNotCreated,
+    /// Waited too long for the writer; nothing is stored.
+    Busy { waited_ms: u32, queued: u32 },
+}
+
+/// Why a put was not even tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PutRefusal {
+    MessageIllegal(String),
+    PropertiesTooLong { len: usize },
+    /// Too much is on its way to the writer.
+    Overloaded,
+    NotAvailable(String),
+}
+
+/// One put as the writer sees it: `records` records, back to back in the batch's bytes.
+#[derive(Debug)]
+pub struct Put {
+    pub token: u32,
+    pub queue: QueueHandle,
+    pub records: u32,
+    pub len: u32,
+    pub wait: bool,
+}
+
+#[derive(Debug)]
+pub struct RecordMeta {
+    pub len: u32,
+    /// Where the store time stands in the record: behind the born host, whose length varies.
+    pub store_timestamp_at: u8,
+    pub tags: TagsRule,
+    pub keys: SmallVec<[KeyHash; 3]>,
+}
+
+/// What a shard hands to the writer in one turn.
+#[derive(Debug, Default)]
+pub struct SubmitBatch {
+    pub bytes: Vec<u8>,
+    pub puts: Vec<Put>,
+    pub records: Vec<RecordMeta>,
+    /// When its first put came in (steady clock, ms).
+    pub opened_ms: u64,
+}
+
+impl SubmitBatch {
+    pub fn clear(&mut self) {
+        if self.bytes.capacity() > KEPT_BUFFER_LEN {
+            self.bytes = Vec::new();
+        }
+        self.bytes.clear();
+        self.puts.clear();
+        self.records.clear();
+    }
+}
+
+/// The writer's answer to one put.
+#[derive(Debug)]
+pub struct PutReply {
+    pub token: u32,
+    pub status: PutStatus,
+    pub queue_offset: QueueOffset,
+    pub phy: PhyOffset,
+}
+
+/// Answers for one shard, and the batch they belong to, for its buffers.
+#[derive(Debug, Default)]
+pub struct ReplyBatch {
+    pub replies: Vec<PutReply>,
+    pub spent: Option<SubmitBatch>,
+}
+
+struct Pending {
+    done: Box<dyn FnOnce(PutOutcome)>,
+    record_lens: SmallVec<[u32; 1]>,
+    len: u64,
+}
+
+/// The shard's side of the hand-over. Lives on one shard core.
+pub struct Submitter {
+    shared: Arc<Shared>,
+    batch: RefCell<SubmitBatch>,
+    pending: RefCell<Slab<Pending>>,
+    spare: RefCell<Vec<SubmitBatch>>,
+    wake: LocalWake,
+}
+
+impl Submitter {
+    pub fn new(shared: Arc<Shared>) -> Rc<Submitter> {
+        Rc::new(Submitter {
+            shared,
+            batch: RefCell::default(),
+            pending: RefCell::default(),
+            spare: RefCell::default(),
+            wake: LocalWake::default(),
+        })
+    }
+
+    /// Puts that wait for an answer on this shard.
+    pub fn pending(&self) -> usize {
+        self.pending.borrow().len()
+    }
+
+    /// Encodes the messages into this turn's batch; all share one queue and are stored back to back. `done` runs on
+    /// this shard exactly once, unless an error is returned.
+    pub fn put(
+        &self,
+        messages: &[Message<'_>],
+        wait: bool,
+        done: Box<dyn FnOnce(PutOutcome)>,
+    ) -> Result<(), PutRefusal> {
+        if let Some(why) = self.shared.refusal() {
+            return Err(PutRefusal::NotAvailable(why.to_owned()));
+        }
+        let Some(first) = messages.first() else {
+            return Err(PutRefusal::MessageIllegal("a batch without messages".into()));
+        };
+        let mut batch = self.batch.borrow_mut();
+        let start = batch.bytes.len();
+        let (puts, records) = (batch.puts.len(), batch.records.len());
+        let encoded = self.encode(&mut batch, messages);
+        let len = (batch.bytes.len() - start) as u64;
+        let checked = encoded.and_then(|lens| {
+            if len > self.shared.settings.segment_len - crate::log::RECORD_ROOM {
+                let max = self.shared.settings.segment_len - crate::log::RECORD_ROOM;
+                return Err(PutRefusal::MessageIllegal(format!(
+                    "the message takes {len} bytes in the log; a segment holds at most {max}"
+                )));
+            }
+            if self.shared.enter(1, len) { Ok(lens) } else { Err(PutRefusal::Overloaded) }
+        });
+        let record_lens = match checked {
+            Ok(lens) => lens,
+            Err(refusal) => {
+                batch.bytes.truncate(start);
+                batch.records.truncate(records);
+                return Err(refusal);
+            }
+        };
+        let token = self.pending.borrow_mut().insert(Pending { done, record_lens, len });
+        batch.puts.push(Put {
+            token: u32::try_from(token).expect("bounded by what may be on its way"),
+            queue: first.queue.handle(),
+            records: messages.len() as u32,
+            len: len as u32,
+            wait,
+        });
+        if puts == 0 {
+            batch.opened_ms = io::steady_ms();
+            self.wake.wake();
+        }
+        Ok(())
+    }
+
+    fn encode(&self, batch: &mut SubmitBatch, messages: &[Message<'_>]) -> Result<SmallVec<[u32; 1]>, PutRefusal> {
+        let settings = &self.shared.settings;
+        let mut lens = SmallVec::with_capacity(messages.len());
+        for message in messages {
+            if message.body.len() > settings.message_len_max as usize {
+                return Err(PutRefusal::MessageIllegal(format!(
+                    "the message body takes {} bytes; at most {} are allowed",
+                    message.body.len(),
+                    settings.message_len_max
+                )));
+            }
+            let spec = RecordSpec {
+                topic: &message.queue.key().topic,
+                queue_id: message.queue.key().queue_id as i32,
+                flag: message.flag,
+                sys_flag: message.sys_flag,
+                born_timestamp: message.born_timestamp,
+                born_host: message.born_host,
+                store_host: settings.store_host,
+                reconsume_times: message.reconsume_times,
+                prepared_transaction_offset: message.prepared_transaction_offset,
+                body: message.body,
+                properties: message.properties,
+            };
+            let placed = spec.encode_into(&mut batch.bytes).map_err(|error| match error {
+                EncodeError::PropertiesTooLong { len } => PutRefusal::PropertiesTooLong { len },
+                other => PutRefusal::MessageIllegal(other.to_string()),
+            })?;
+            lens.push(placed.len);
+            batch.records.push(RecordMeta {
+                len: placed.len,
+                store_timestamp_at: placed.store_timestamp_at,
+                tags: message.tags,
+                keys: message.keys.clone(),
+            });
+        }
+        Ok(lens)
+    }
+
+    /// Hands a batch a turn to the writer until the store stops. Runs on the shard core; woken by the first put of a
+    /// turn, it runs after the connections that are ready in the same turn.
+    pub async fn run_submit(self: Rc<Self>, mut to_writer: Sender<SubmitBatch>) {
+        loop {
+            self.wake.wait().await;
+            // A full ring: puts keep gathering here, within the bounds of `Shared::enter`.
+            if poll_fn(|cx| to_writer.poll_ready(cx)).await.is_err() {
+                return;
+            }
+            let mut next = self.spare.borrow_mut().pop().unwrap_or_default();
+            std::mem::swap(&mut *self.batch.borrow_mut(), &mut next);
+            if !next.puts.is_empty() && to_writer.push(next).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Runs the callbacks of answered puts until the writer is gone. Runs on the shard core.
+    pub async fn run_replies(self: Rc<Self>, mut from_writer: Receiver<ReplyBatch>) {
+        while let Ok(batch) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
+            for reply in batch.replies {
+                let Pending { done, record_lens, len } = self.pending.borrow_mut().remove(reply.token as usize);
+                self.shared.leave(1, len);
+                done(PutOutcome {
+                    status: reply.status,
+                    queue_offset: reply.queue_offset,
+                    phy: reply.phy,
+                    record_lens,
+                });
+            }
+            if let Some(mut spent) = batch.spent {
+                spent.clear();
+                let mut spare = self.spare.borrow_mut();
+                if spare.len() < 16 {
+                    spare.push(spent);
+                }
+            }
+        }
+    }
+}
+
+/// Wakes one task of the same core; a wake before the wait is kept.
+#[derive(Default)]
+pub struct LocalWake {
+    woken: Cell<bool>,
+    waiter: RefCell<Option<Waker>>,
+}
+
+impl LocalWake {
+    pub fn wake(&self) {
+        self.woken.set(true);
+        if let Some(waker) = self.waiter.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    pub async fn wait(&self) {
+        poll_fn(|cx| {
+            if self.woken.take() {
+                return Poll::Ready(());
+            }
+            *self.waiter.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}

@@ -1,0 +1,840 @@
+//! The writer role: drains the shards' rings, numbers and writes what they encoded, flushes it, and gives out answers
+//! and dispatch entries. One executor runs it; nothing else touches the end of the log.
+//!
+//! A turn: all batches that wait become one piece of log (two if it rolls), one write, and in sync mode one flush. While
+//! a write or flush runs, the next turn gathers in the rings, so load makes batches and no timer is needed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use super::layout::Layout;
+use super::outlet::Outlet;
+use super::shared::{FlushMode, Shared};
+use super::submit::{LocalWake, Put, PutReply, PutStatus, RecordMeta, ReplyBatch, SubmitBatch, TagsRule};
+use crate::dispatch::{Receiver, Sender};
+use crate::format::record;
+use crate::io::{Blocking, LogFile, Segment, ZERO_LEN};
+use crate::log::{Action, Event, FlushRule, GroupCommit, LogEnd, Place, QueueCounters, WaiterId};
+use crate::metrics::{Stage, Stages};
+use crate::types::{KeyHash, PhyOffset, QueueHandle, QueueOffset, TagsCode, Timestamp};
+
+/// Bounds of one turn: enough to amortise a write, small enough to keep its latency low.
+const TURN_LEN_MAX: usize = 4 << 20;
+const TURN_PUTS_MAX: usize = 8192;
+/// How far ahead of the append point the log is zeroed, and how near to it a write of zeros may start.
+const ZERO_WINDOW_LEN: u64 = 32 << 20;
+const ZERO_LEAD_LEN: u64 = 1 << 20;
+/// Zeros are synced in portions of this length.
+const ZERO_SYNC_LEN: u64 = 8 << 20;
+/// How long WAIT=false messages of a sync node stay unflushed, in ms (store.md 5.3).
+const UNWAITED_FLUSH_MS: u64 = 10;
+/// Pause after a segment could not be made, in ms.
+const PREPARE_RETRY_MS: u64 = 500;
+/// How often deadlines are looked at while something waits, in ms.
+const TICK_MS: u64 = 50;
+
+/// What the owner of a queue needs to know of one stored record.
+#[derive(Clone, Copy, Debug)]
+pub struct DispatchUnit {
+    pub queue: QueueHandle,
+    pub queue_offset: QueueOffset,
+    pub phy: PhyOffset,
+    pub len: u32,
+    pub tags: TagsCode,
+    pub stored_at: Timestamp,
+}
+
+/// What the index builder needs to know of one key of a stored record.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyEntry {
+    pub key: KeyHash,
+    pub phy: PhyOffset,
+    pub stored_at: Timestamp,
+}
+
+/// The writer's ends of all its rings; element `s` belongs to shard `s`.
+pub struct WriterRings {
+    pub from_shards: Vec<Receiver<SubmitBatch>>,
+    pub replies: Vec<Sender<ReplyBatch>>,
+    pub dispatch: Vec<Sender<Vec<DispatchUnit>>>,
+    /// To the one index builder.
+    pub keys: Sender<Vec<KeyEntry>>,
+}
+
+/// Where the log ends at start, as recovery found it.
+pub struct WriterStart {
+    pub end: PhyOffset,
+    pub last_stored_at: Timestamp,
+    pub counters: QueueCounters,
+}
+
+/// The writer. Lives on the writer core.
+pub struct Writer {
+    shared: Arc<Shared>,
+    layout: Layout,
+    blocking: Blocking,
+    rings: RefCell<Vec<Receiver<SubmitBatch>>>,
+    /// Batches taken out of the rings but not yet into a turn.
+    gathered: RefCell<VecDeque<(usize, SubmitBatch)>>,
+    replies: Vec<Outlet<ReplyBatch>>,
+    dispatch: Vec<Outlet<Vec<DispatchUnit>>>,
+    keys: Outlet<Vec<KeyEntry>>,
+    end: RefCell<LogEnd>,
+    counters: RefCell<QueueCounters>,
+    commit: RefCell<GroupCommit>,
+    /// Appends that are not yet shown to readers, oldest first.
+    groups: RefCell<VecDeque<Group>>,
+    next_waiter: Cell<u64>,
+    /// Segments that may hold unflushed bytes; the last is the one being appended to.
+    files: RefCell<VecDeque<Rc<LogFile>>>,
+    prepared: RefCell<Option<io::Result<Prepared>>>,
+    prepare: LocalWake,
+    prepared_ready: LocalWake,
+    unflushed: LocalWake,
+    busy: LocalWake,
+    zero: LocalWake,
+    zeroing: Cell<Option<(PhyOffset, PhyOffset)>>,
+    zeroing_done: LocalWake,
+    /// When the turn that runs began to write (steady ms); 0: none runs.
+    turn_since: Cell<u64>,
+    stages: RefCell<Stages>,
+}
+
+struct Prepared {
+    file: Rc<LogFile>,
+    segment: Arc<Segment>,
+}
+
+/// One turn's messages on their way from the write to readers and clients.
+struct Group {
+    end: PhyOffset,
+    waiter: Option<WaiterId>,
+    written: bool,
+    /// Answers that wait for the flush, by shard.
+    waiting: Vec<ReplyBatch>,
+    units: Vec<Vec<DispatchUnit>>,
+    keys: Vec<KeyEntry>,
+    stored_at: Timestamp,
+}
+
+/// Bytes for one segment.
+struct Piece {
+    file: Rc<LogFile>,
+    at: PhyOffset,
+    bytes: Vec<u8>,
+}
+
+/// A turn that is numbered but not written.
+struct Staged {
+    start: PhyOffset,
+    end: PhyOffset,
+    pieces: Vec<Piece>,
+    group: Group,
+    /// Answers that do not wait for a flush, by shard.
+    immediate: Vec<ReplyBatch>,
+}
+
+impl Writer {
+    /// Opens the segment that holds the end of the log, made if it is not there. On the writer core.
+    ///
+    /// # Errors
+    /// Whatever the file system says of that segment.
+    pub async fn open(
+        shared: Arc<Shared>,
+        layout: Layout,
+        blocking: Blocking,
+        rings: WriterRings,
+        start: WriterStart,
+    ) -> io::Result<Rc<Writer>> {
+        let segment_len = shared.settings.segment_len;
+        let first = start.end.segment_start(segment_len);
+        let file = match shared.segments.find(first) {
+            Some(_) => open_log_file(&shared, &layout, first).await?,
+            None => {
+                let made = make_segment(&shared, &layout, &blocking, first).await?;
+                shared.segments.push(made.segment);
+                made.file
+            }
+        };
+        Ok(Rc::new(Writer {
+            commit: RefCell::new(GroupCommit::starting_at(start.end)),
+            end: RefCell::new(LogEnd::new(start.end, segment_len, start.last_stored_at)),
+            counters: RefCell::new(start.counters),
+            rings: RefCell::new(rings.from_shards),
+            gathered: RefCell::default(),
+            replies: rings.replies.into_iter().map(Outlet::new).collect(),
+            dispatch: rings.dispatch.into_iter().map(Outlet::new).collect(),
+            keys: Outlet::new(rings.keys),
+            groups: RefCell::default(),
+            next_waiter: Cell::new(0),
+            files: RefCell::new(VecDeque::from([file])),
+            prepared: RefCell::new(None),
+            prepare: LocalWake::default(),
+            prepared_ready: LocalWake::default(),
+            unflushed: LocalWake::default(),
+            busy: LocalWake::default(),
+            zero: LocalWake::default(),
+            zeroing: Cell::new(None),
+            zeroing_done: LocalWake::default(),
+            turn_since: Cell::new(0),
+            stages: RefCell::default(),
+            shared,
+            layout,
+            blocking,
+        }))
+    }
+
+    /// The tasks that run beside [`Writer::run`]; they end with the executor.
+    pub fn side_tasks(self: &Rc<Self>) -> Vec<std::pin::Pin<Box<dyn Future<Output = ()>>>> {
+        let mut tasks: Vec<std::pin::Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+        for shard in 0..self.replies.len() {
+            let this = Rc::clone(self);
+            tasks.push(Box::pin(async move { this.replies[shard].run().await }));
+            let this = Rc::clone(self);
+            tasks.push(Box::pin(async move { this.dispatch[shard].run().await }));
+        }
+        let this = Rc::clone(self);
+        tasks.push(Box::pin(async move { this.keys.run().await }));
+        tasks.push(Box::pin(Rc::clone(self).run_flusher()));
+        tasks.push(Box::pin(Rc::clone(self).run_deadlines()));
+        tasks.push(Box::pin(Rc::clone(self).run_preparer()));
+        if self.shared.settings.zero_ahead {
+            tasks.push(Box::pin(Rc::clone(self).run_zeroer()));
+        }
+        tasks
+    }
+
+    /// Appends until every shard has closed its ring, then flushes what is left. The main task of the writer core.
+    pub async fn run(self: Rc<Self>) {
+        self.zero.wake();
+        self.prepare_if_near();
+        while let Some(batches) = self.gather().await {
+            self.turn(batches).await;
+            // A stalled builder stalls the writer, and so the senders: building is always cheaper than appending.
+            for outlet in &self.dispatch {
+                outlet.drained().await;
+            }
+            self.keys.drained().await;
+        }
+        self.flush_all().await;
+        for outlet in &self.dispatch {
+            outlet.drained().await;
+        }
+        self.keys.drained().await;
+        for outlet in &self.replies {
+            outlet.drained().await;
+        }
+        tracing::info!(end = %self.end.borrow().at(), stages = %self.stages.borrow(), "writer stopped");
+    }
+
+    /// What waits in the rings, at least one batch; nothing once all are closed and empty.
+    async fn gather(&self) -> Option<VecDeque<(usize, SubmitBatch)>> {
+        poll_fn(|cx| {
+            let mut gathered = self.gathered.borrow_mut();
+            let mut open = false;
+            let mut rings = self.rings.borrow_mut();
+            let (mut len, mut puts) = (0, 0);
+            for (_, batch) in gathered.iter() {
+                len += batch.bytes.len();
+                puts += batch.puts.len();
+            }
+            for (shard, ring) in rings.iter_mut().enumerate() {
+                while len < TURN_LEN_MAX && puts < TURN_PUTS_MAX {
+                    match ring.poll_recv(cx) {
+                        Poll::Ready(Ok(batch)) => {
+                            len += batch.bytes.len();
+                            puts += batch.puts.len();
+                            gathered.push_back((shard, batch));
+                        }
+                        Poll::Ready(Err(_)) => break,
+                        Poll::Pending => {
+                            open = true;
+                            break;
+                        }
+                    }
+                }
+            }
+            match (gathered.is_empty(), open) {
+                (false, _) => Poll::Ready(Some(std::mem::take(&mut *gathered))),
+                (true, true) => Poll::Pending,
+                (true, false) => Poll::Ready(None),
+            }
+        })
+        .await
+    }
+
+    async fn turn(&self, batches: VecDeque<(usize, SubmitBatch)>) {
+        if self.shared.is_poisoned() {
+            self.answer_all(batches, PutStatus::ServiceNotAvailable);
+            return;
+        }
+        let Staged { start, end, pieces, group, immediate } = self.stage(batches).await;
+        if pieces.is_empty() {
+            self.send_replies(immediate);
+            return;
+        }
+        if self.shared.is_poisoned() {
+            // A flush failed while this turn waited for its segment.
+            self.send_replies(group.waiting.into_iter().map(failed).collect());
+            self.send_replies(immediate.into_iter().map(failed).collect());
+            return;
+        }
+        let mut actions = Vec::new();
+        let waiter = group.waiter.map(|id| (id, crate::io::steady_ms() + self.shared.settings.sync_timeout_ms));
+        self.groups.borrow_mut().push_back(group);
+        self.commit.borrow_mut().step(Event::Appended { end, waiter }, &mut actions);
+        let flush_to = actions.iter().find_map(|action| match action {
+            Action::Flush { to } => Some(*to),
+            _ => None,
+        });
+        self.turn_since.set(crate::io::steady_ms().max(1));
+        self.busy.wake();
+        // A durable write covers only itself, so everything below it must be flushed already.
+        let durable = flush_to.is_some()
+            && self.commit.borrow().flushed() == start
+            && pieces.iter().all(|piece| piece.file.writes_durably());
+        let began = Instant::now();
+        let written = self.write(pieces, durable).await;
+        self.turn_since.set(0);
+        if let Err(error) = &written {
+            self.poison("write", error);
+        }
+        if self.shared.is_poisoned() {
+            self.send_replies(immediate.into_iter().map(failed).collect());
+            return;
+        }
+        self.stages.borrow_mut().record(if durable { Stage::Flush } else { Stage::Append }, began.elapsed());
+        self.shared.set_appended(end);
+        if let Some(group) = self.groups.borrow_mut().iter_mut().find(|group| group.end == end) {
+            group.written = true;
+        }
+        if self.shared.settings.flush == FlushMode::Async {
+            self.show(end);
+        }
+        self.send_replies(immediate);
+        match flush_to {
+            Some(to) if durable => {
+                let more = self.flushed(to);
+                if let Some(to) = more {
+                    self.flush(to).await;
+                }
+            }
+            Some(to) => self.flush(to).await,
+            None => self.unflushed.wake(),
+        }
+        self.prepare_if_near();
+        self.zero.wake();
+    }
+
+    /// Numbers every put and lays the bytes out by segment.
+    async fn stage(&self, batches: VecDeque<(usize, SubmitBatch)>) -> Staged {
+        let settings = &self.shared.settings;
+        let shards = self.replies.len();
+        let now_ms = crate::io::steady_ms();
+        let start = self.end.borrow().at();
+        let stored_at = self.end.borrow_mut().stored_at(crate::io::now());
+        let mut staged = Staged {
+            start,
+            end: start,
+            pieces: Vec::with_capacity(1),
+            immediate: (0..shards).map(|_| ReplyBatch::default()).collect(),
+            group: Group {
+                end: start,
+                waiter: None,
+                written: false,
+                waiting: (0..shards).map(|_| ReplyBatch::default()).collect(),
+                units: (0..shards).map(|_| Vec::new()).collect(),
+                keys: Vec::new(),
+                stored_at,
+            },
+        };
+        let queued: usize = batches.iter().map(|(_, batch)| batch.puts.len()).sum();
+        self.stages.borrow_mut().record_count(queued);
+        let only = batches.len() == 1;
+        for (shard, mut batch) in batches {
+            let waited_ms = now_ms.saturating_sub(batch.opened_ms);
+            let mut records = std::mem::take(&mut batch.records);
+            let mut bytes = std::mem::take(&mut batch.bytes);
+            let whole = only && waited_ms <= settings.put_wait_ms_max && self.fits_here(bytes.len());
+            let mut at_byte = 0;
+            let mut at_record = 0;
+            if whole {
+                // The usual turn: the shard's buffer itself becomes the write.
+                let file = self.current_file();
+                for put in &batch.puts {
+                    let phy = self.end.borrow().at();
+                    let metas = &records[at_record..at_record + put.records as usize];
+                    let placed = &mut bytes[at_byte..at_byte + put.len as usize];
+                    self.number(shard, put, metas, placed, phy, stored_at, &mut staged);
+                    at_record += put.records as usize;
+                    at_byte += put.len as usize;
+                }
+                staged.pieces.push(Piece { file, at: start, bytes });
+            } else {
+                for put in &batch.puts {
+                    let metas = &records[at_record..at_record + put.records as usize];
+                    let source = at_byte..at_byte + put.len as usize;
+                    at_record += put.records as usize;
+                    at_byte = source.end;
+                    let refused = if waited_ms > settings.put_wait_ms_max {
+                        Some(PutStatus::Busy { waited_ms: waited_ms as u32, queued: queued as u32 })
+                    } else {
+                        self.make_room(u64::from(put.len), &mut staged).await
+                    };
+                    match refused {
+                        Some(status) => staged.immediate[shard].replies.push(refusal(put, status)),
+                        None => {
+                            let piece = staged.pieces.last_mut().expect("make_room opened one");
+                            let from = piece.bytes.len();
+                            piece.bytes.extend_from_slice(&bytes[source]);
+                            let mut taken = std::mem::take(&mut piece.bytes);
+                            let phy = self.end.borrow().at();
+                            self.number(shard, put, metas, &mut taken[from..], phy, stored_at, &mut staged);
+                            staged.pieces.last_mut().expect("still there").bytes = taken;
+                        }
+                    }
+                }
+                bytes.clear();
+                batch.bytes = bytes;
+            }
+            records.clear();
+            batch.records = records;
+            batch.puts.clear();
+            if staged.immediate[shard].spent.is_none() {
+                staged.immediate[shard].spent = Some(batch);
+            }
+        }
+        staged.pieces.retain(|piece| !piece.bytes.is_empty());
+        staged.end = self.end.borrow().at();
+        staged.group.end = staged.end;
+        if settings.flush == FlushMode::Sync && staged.group.waiting.iter().any(|batch| !batch.replies.is_empty()) {
+            let id = self.next_waiter.get();
+            self.next_waiter.set(id + 1);
+            staged.group.waiter = Some(WaiterId(id));
+        }
+        staged
+    }
+
+    fn fits_here(&self, len: usize) -> bool {
+        matches!(self.end.borrow().place(len as u64), Place::Here(_))
+    }
+
+    fn current_file(&self) -> Rc<LogFile> {
+        Rc::clone(self.files.borrow().back().expect("a segment is always open"))
+    }
+
+    /// Sees to it that the last piece can take `len` bytes: rolls to the next segment if it must.
+    async fn make_room(&self, len: u64, staged: &mut Staged) -> Option<PutStatus> {
+        let place = self.end.borrow().place(len);
+        match place {
+            Place::TooLarge { .. } => return Some(PutStatus::SegmentNotCreated),
+            Place::Here(at) => {
+                if staged.pieces.is_empty() {
+                    staged.pieces.push(Piece { file: self.current_file(), at, bytes: Vec::new() });
+                }
+            }
+            Place::NextSegment { blank_at, blank_len, at } => {
+                let Some(next) = self.next_segment().await else { return Some(PutStatus::SegmentNotCreated) };
+                if staged.pieces.is_empty() {
+                    staged.pieces.push(Piece { file: self.current_file(), at: blank_at, bytes: Vec::new() });
+                }
+                let last = staged.pieces.last_mut().expect("one is open");
+                last.bytes.extend_from_slice(&record::encode_blank(blank_len));
+                tracing::info!(from = %blank_at, to = %at, "commit log rolled");
+                self.end.borrow_mut().advance(at, 0);
+                self.shared.segments.push(next.segment);
+                self.files.borrow_mut().push_back(Rc::clone(&next.file));
+                staged.pieces.push(Piece { file: next.file, at, bytes: Vec::new() });
+            }
+        }
+        None
+    }
+
+    /// Gives a put its offsets, patches its records, and notes its answer and dispatch entries.
+    #[expect(clippy::too_many_arguments, reason = "one call site a layout; a struct would only rename the arguments")]
+    fn number(
+        &self,
+        shard: usize,
+        put: &Put,
+        metas: &[RecordMeta],
+        bytes: &mut [u8],
+        phy: PhyOffset,
+        stored_at: Timestamp,
+        staged: &mut Staged,
+    ) {
+        let first = self.counters.borrow_mut().take(put.queue, u64::from(put.records));
+        let shards = self.replies.len();
+        let (mut at, mut queue_offset, mut rest) = (phy, first, bytes);
+        for meta in metas {
+            let (record, behind) = rest.split_at_mut(meta.len as usize);
+            record::number(record, meta.store_timestamp_at, queue_offset, at, stored_at);
+            let tags = match meta.tags {
+                TagsRule::Code(code) => code,
+                TagsRule::DueAfterMs(ms) => TagsCode(stored_at.plus_ms(ms).0),
+            };
+            let unit = DispatchUnit { queue: put.queue, queue_offset, phy: at, len: meta.len, tags, stored_at };
+            staged.group.units[put.queue.owner(shards).index()].push(unit);
+            staged.group.keys.extend(meta.keys.iter().map(|key| KeyEntry { key: *key, phy: at, stored_at }));
+            at = at.advance(u64::from(meta.len));
+            queue_offset = queue_offset.advance(1);
+            rest = behind;
+        }
+        self.end.borrow_mut().advance(phy, u64::from(put.len));
+        let reply = PutReply { token: put.token, status: PutStatus::Ok, queue_offset: first, phy };
+        if self.shared.settings.flush == FlushMode::Sync && put.wait {
+            staged.group.waiting[shard].replies.push(reply);
+        } else {
+            staged.immediate[shard].replies.push(reply);
+        }
+    }
+
+    async fn write(&self, pieces: Vec<Piece>, durable: bool) -> io::Result<()> {
+        for piece in pieces {
+            let end = piece.at.advance(piece.bytes.len() as u64);
+            while self.zeroing.get().is_some_and(|(from, to)| from < end && piece.at < to) {
+                self.zeroing_done.wait().await;
+            }
+            piece.file.write(piece.at, piece.bytes, durable).await?;
+        }
+        Ok(())
+    }
+
+    /// Flushes up to `to`, and on as long as somebody waits for more.
+    async fn flush(&self, to: PhyOffset) {
+        let mut next = Some(to);
+        while let Some(to) = next {
+            let from = self.commit.borrow().flushed();
+            let segment_len = self.shared.settings.segment_len;
+            let files: Vec<_> = {
+                let files = self.files.borrow();
+                files.iter().filter(|f| f.start() < to && f.start().advance(segment_len) > from).cloned().collect()
+            };
+            let began = Instant::now();
+            for file in files {
+                if let Err(error) = file.sync().await {
+                    self.poison("sync", &error);
+                    return;
+                }
+            }
+            if self.shared.is_poisoned() {
+                return;
+            }
+            self.stages.borrow_mut().record(Stage::Flush, began.elapsed());
+            next = self.flushed(to);
+        }
+    }
+
+    /// Everything up to `to` is on stable storage: answers and shows it. Returns where to flush to next.
+    fn flushed(&self, to: PhyOffset) -> Option<PhyOffset> {
+        let mut actions = Vec::new();
+        self.commit.borrow_mut().step(Event::Flushed { to }, &mut actions);
+        self.shared.set_flushed(to);
+        let stored_at = self.groups.borrow().iter().take_while(|group| group.end <= to).last().map(|g| g.stored_at);
+        if let Some(stored_at) = stored_at.or((self.shared.appended() == to).then(|| self.newest_stored_at())) {
+            self.shared.flushed_stored_at.store(stored_at.0 as u64, std::sync::atomic::Ordering::Release);
+        }
+        if self.shared.settings.flush == FlushMode::Sync {
+            self.show(to);
+        }
+        self.forget_flushed_files(to);
+        let mut next = None;
+        for action in actions {
+            match action {
+                Action::Flush { to } => next = Some(to),
+                // `show` has answered them with everything else before `to`.
+                Action::Release(_) => {}
+                Action::Fail(id) | Action::TimeOut(id) => unreachable!("waiter {id:?} of a flush that succeeded"),
+            }
+        }
+        next
+    }
+
+    fn newest_stored_at(&self) -> Timestamp {
+        // The same clock rule as for records: never before the newest of them.
+        self.end.borrow_mut().stored_at(Timestamp(i64::MIN))
+    }
+
+    /// Lets readers and builders see everything before `to`, and answers those who waited for it.
+    fn show(&self, to: PhyOffset) {
+        self.shared.set_confirm(to);
+        loop {
+            let mut groups = self.groups.borrow_mut();
+            let Some(group) = groups.pop_front_if(|group| group.written && group.end <= to) else { return };
+            drop(groups);
+            for (outlet, units) in self.dispatch.iter().zip(group.units) {
+                if !units.is_empty() {
+                    outlet.send(units);
+                }
+            }
+            if !group.keys.is_empty() {
+                self.keys.send(group.keys);
+            }
+            self.send_replies(group.waiting);
+        }
+    }
+
+    fn send_replies(&self, batches: Vec<ReplyBatch>) {
+        for (outlet, batch) in self.replies.iter().zip(batches) {
+            if !batch.replies.is_empty() || batch.spent.is_some() {
+                outlet.send(batch);
+            }
+        }
+    }
+
+    fn answer_all(&self, batches: VecDeque<(usize, SubmitBatch)>, status: PutStatus) {
+        for (shard, batch) in batches {
+            let replies = batch.puts.iter().map(|put| refusal(put, status)).collect();
+            self.replies[shard].send(ReplyBatch { replies, spent: Some(batch) });
+        }
+    }
+
+    /// A write or sync failed: nothing that is not flushed is promised, nobody is kept waiting, and nothing is written
+    /// again before a restart.
+    fn poison(&self, what: &str, error: &io::Error) {
+        let at = self.commit.borrow().flushed();
+        let path = self.current_file().path().to_owned();
+        tracing::error!(path = %path.display(), flushed = %at, %error, "commit log {what} failed; the node takes no messages until it is restarted");
+        self.shared.poison();
+        let mut actions = Vec::new();
+        self.commit.borrow_mut().step(Event::FlushFailed, &mut actions);
+        let groups = std::mem::take(&mut *self.groups.borrow_mut());
+        for group in groups {
+            self.send_replies(group.waiting.into_iter().map(failed).collect());
+        }
+    }
+
+    /// Closes segments that are rolled out and flushed.
+    fn forget_flushed_files(&self, to: PhyOffset) {
+        let segment_len = self.shared.settings.segment_len;
+        let mut files = self.files.borrow_mut();
+        while files.len() > 1 && files[0].start().advance(segment_len) <= to {
+            files.pop_front();
+        }
+    }
+
+    async fn flush_all(&self) {
+        let mut actions = Vec::new();
+        if !self.commit.borrow().is_poisoned() {
+            self.commit.borrow_mut().step(Event::FlushDue, &mut actions);
+        }
+        if let Some(Action::Flush { to }) = actions.first() {
+            self.flush(*to).await;
+        }
+        while self.commit.borrow().is_flushing() && !self.shared.is_poisoned() {
+            crate::io::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Flushes what nobody waits for: on an async node by the interval rule, on a sync node soon.
+    async fn run_flusher(self: Rc<Self>) {
+        let settings = self.shared.settings.clone();
+        let mut rule = FlushRule::new(
+            settings.flush_least_pages,
+            settings.flush_thorough_interval_ms,
+            crate::io::steady_ms(),
+        );
+        let interval = match settings.flush {
+            FlushMode::Async => settings.flush_interval_ms,
+            FlushMode::Sync => UNWAITED_FLUSH_MS,
+        };
+        loop {
+            let (flushed, appended) = (self.shared.flushed(), self.shared.appended());
+            if flushed >= appended || self.shared.is_poisoned() {
+                self.unflushed.wait().await;
+            }
+            crate::io::sleep(Duration::from_millis(interval)).await;
+            let (flushed, appended) = (self.shared.flushed(), self.shared.appended());
+            let due = match settings.flush {
+                FlushMode::Async => rule.due(crate::io::steady_ms(), flushed, appended, settings.segment_len),
+                FlushMode::Sync => flushed < appended,
+            };
+            if !due || self.shared.is_poisoned() {
+                continue;
+            }
+            let mut actions = Vec::new();
+            self.commit.borrow_mut().step(Event::FlushDue, &mut actions);
+            if let Some(Action::Flush { to }) = actions.first() {
+                self.flush(*to).await;
+            }
+        }
+    }
+
+    /// While a turn runs or somebody waits: answers waiters whose time is up, and bounces puts that a stuck device keeps
+    /// in the rings.
+    async fn run_deadlines(self: Rc<Self>) {
+        loop {
+            self.busy.wait().await;
+            while self.turn_since.get() != 0 || self.commit.borrow().has_waiters() {
+                crate::io::sleep(Duration::from_millis(TICK_MS)).await;
+                let now_ms = crate::io::steady_ms();
+                let mut actions = Vec::new();
+                self.commit.borrow_mut().step(Event::Tick { now_ms }, &mut actions);
+                for action in actions {
+                    if let Action::TimeOut(id) = action {
+                        self.answer_timed_out(id);
+                    }
+                }
+                let limit = self.shared.settings.put_wait_ms_max;
+                if self.turn_since.get() != 0 && now_ms.saturating_sub(self.turn_since.get()) > limit {
+                    self.bounce_expired(now_ms, limit);
+                }
+            }
+        }
+    }
+
+    fn answer_timed_out(&self, id: WaiterId) {
+        let mut groups = self.groups.borrow_mut();
+        let Some(group) = groups.iter_mut().find(|group| group.waiter == Some(id)) else { return };
+        let waiting = group.waiting.iter_mut().map(std::mem::take).map(|mut batch| {
+            for reply in &mut batch.replies {
+                reply.status = PutStatus::FlushDiskTimeout;
+            }
+            batch
+        });
+        let waiting = waiting.collect();
+        drop(groups);
+        self.send_replies(waiting);
+    }
+
+    fn bounce_expired(&self, now_ms: u64, limit: u64) {
+        let mut gathered = self.gathered.borrow_mut();
+        for (shard, ring) in self.rings.borrow_mut().iter_mut().enumerate() {
+            while let Some(batch) = ring.pop() {
+                gathered.push_back((shard, batch));
+            }
+        }
+        let queued = gathered.iter().map(|(_, batch)| batch.puts.len()).sum::<usize>() as u32;
+        let (expired, kept) = std::mem::take(&mut *gathered)
+            .into_iter()
+            .partition(|(_, batch)| now_ms.saturating_sub(batch.opened_ms) > limit);
+        *gathered = kept;
+        drop(gathered);
+        for (shard, batch) in expired as VecDeque<(usize, SubmitBatch)> {
+            let waited_ms = now_ms.saturating_sub(batch.opened_ms) as u32;
+            self.answer_all(VecDeque::from([(shard, batch)]), PutStatus::Busy { waited_ms, queued });
+        }
+    }
+
+    fn prepare_if_near(&self) {
+        let segment_len = self.shared.settings.segment_len;
+        if self.end.borrow().at().0 % segment_len > segment_len / 2 && self.prepared.borrow().is_none() {
+            self.prepare.wake();
+        }
+    }
+
+    /// The next segment, waited for if it is not ready; nothing if it cannot be made.
+    async fn next_segment(&self) -> Option<Prepared> {
+        loop {
+            match self.prepared.borrow_mut().take() {
+                Some(Ok(prepared)) => return Some(prepared),
+                Some(Err(_)) => return None,
+                None => self.prepare.wake(),
+            }
+            self.prepared_ready.wait().await;
+        }
+    }
+
+    /// Makes the next segment ahead of its use.
+    async fn run_preparer(self: Rc<Self>) {
+        loop {
+            self.prepare.wait().await;
+            if matches!(*self.prepared.borrow(), Some(Ok(_))) {
+                continue;
+            }
+            let start = self.current_file().start().advance(self.shared.settings.segment_len);
+            let made = make_segment(&self.shared, &self.layout, &self.blocking, start).await;
+            if let Err(error) = &made {
+                let path = self.layout.segment(start);
+                tracing::error!(path = %path.display(), %error, "the next commit log segment cannot be made");
+            }
+            let failed = made.is_err();
+            *self.prepared.borrow_mut() = Some(made);
+            self.prepared_ready.wake();
+            if failed {
+                crate::io::sleep(Duration::from_millis(PREPARE_RETRY_MS)).await;
+                *self.prepared.borrow_mut() = None;
+                self.prepare_if_near();
+            }
+        }
+    }
+
+    /// Writes zeros ahead of the append point, so that a flush need not turn unwritten blocks into written ones.
+    async fn run_zeroer(self: Rc<Self>) {
+        let segment_len = self.shared.settings.segment_len;
+        let (mut zeroed_to, mut unsynced) = (PhyOffset(0), 0);
+        loop {
+            self.zero.wait().await;
+            loop {
+                let end = self.end.borrow().at();
+                let file = self.current_file();
+                let segment_end = file.start().advance(segment_len);
+                let nearest = PhyOffset(end.advance(ZERO_LEAD_LEN).0.next_multiple_of(ZERO_LEN as u64));
+                let at = zeroed_to.max(nearest);
+                let farthest = end.advance(ZERO_WINDOW_LEN).min(segment_end);
+                if at.advance(ZERO_LEN as u64) > farthest || self.shared.is_poisoned() {
+                    break;
+                }
+                let to = at.advance(ZERO_LEN as u64);
+                self.zeroing.set(Some((at, to)));
+                let written = file.write_zeros(at, ZERO_LEN).await;
+                self.zeroing.set(None);
+                self.zeroing_done.wake();
+                if let Err(error) = written {
+                    tracing::warn!(path = %file.path().display(), %error, "zeroing ahead failed; flushes will be slower");
+                    return;
+                }
+                zeroed_to = to;
+                unsynced += ZERO_LEN as u64;
+                if unsynced >= ZERO_SYNC_LEN || zeroed_to.advance(ZERO_LEN as u64) > farthest {
+                    unsynced = 0;
+                    if file.sync().await.is_err() {
+                        // The next flush of the log itself meets the same error and poisons the writer.
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn refusal(put: &Put, status: PutStatus) -> PutReply {
+    PutReply { token: put.token, status, queue_offset: QueueOffset(0), phy: PhyOffset(0) }
+}
+
+/// The same answers, saying that nothing is promised.
+fn failed(mut batch: ReplyBatch) -> ReplyBatch {
+    for reply in &mut batch.replies {
+        if reply.status == PutStatus::Ok {
+            reply.status = PutStatus::ServiceNotAvailable;
+        }
+    }
+    batch
+}
+
+async fn open_log_file(shared: &Shared, layout: &Layout, start: PhyOffset) -> io::Result<Rc<LogFile>> {
+    let settings = &shared.settings;
+    LogFile::open(&layout.segment(start), start, settings.segment_len, settings.append).await.map(Rc::new)
+}
+
+async fn make_segment(
+    shared: &Arc<Shared>,
+    layout: &Layout,
+    blocking: &Blocking,
+    start: PhyOffset,
+) -> io::Result<Prepared> {
+    let (path, len) = (layout.segment(start), shared.settings.segment_len);
+    let segment = blocking
+        .run(move || {
+            crate::io::create_full_length(&path, len)?;
+            Segment::open(&path, start)
+        })
+        .await?;
+    let file = open_log_file(shared, layout, start).await?;
+    Ok(Prepared { file, segment: Arc::new(segment) })
+}

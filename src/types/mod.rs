@@ -1,0 +1,13 @@
+//! Words of the field as types: positions, queues, time, tags, message properties.
+//!
+//! Floor 0: everything above may use it, it uses nothing of ours. No I/O, no clock, no runtime.
+
+mod position;
+pub mod json;
+pub mod properties;
+mod queue;
+mod tags;
+
+pub use position::{PhyOffset, QueueOffset, Timestamp};
+pub use queue::{QueueHandle, QueueKey, ShardId};
+pub use tags::{KeyHash, TagsCode, java_hash, key_hash};

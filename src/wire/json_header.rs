@@ -1,0 +1,528 @@
+//! The JSON header: one flat object, read in a single pass. Source: remoting.md 1.2.
+//!
+//! Every frame of nearly every client passes through here, on the core of its connection, so strings without escapes
+//! are borrowed and nothing is looked at twice. Values of `extFields` may be strings, numbers, booleans or null, and
+//! become texts (null: left out); keys we do not know are skipped with all that is in them.
+
+use std::borrow::Cow;
+
+use super::command::{Command, ExtFields, Language};
+use super::frame::FrameError;
+
+/// Fills `command` from the text of a JSON header.
+///
+/// Bytes that are not UTF-8 are replaced by U+FFFD as Java does it: old C++ clients send properties in local encodings.
+pub(super) fn decode_into<'a>(header: &'a [u8], command: &mut Command<'a>) -> Result<(), FrameError> {
+    match std::str::from_utf8(header) {
+        Ok(text) => Reader { text, at: 0 }.object_into(command),
+        Err(_) => {
+            let text = String::from_utf8_lossy(header);
+            let mut read = Command { ext: ExtFields::default(), remark: None, ..command.clone() };
+            Reader { text: &text, at: 0 }.object_into(&mut read)?;
+            command.code = read.code;
+            command.language = read.language;
+            command.version = read.version;
+            command.opaque = read.opaque;
+            command.flag = read.flag;
+            command.remark = read.remark.map(|remark| Cow::Owned(remark.into_owned()));
+            command.ext = read.ext.into_owned();
+            Ok(())
+        }
+    }
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    /// The next byte to look at.
+    at: usize,
+}
+
+impl<'t> Reader<'t> {
+    fn object_into(mut self, command: &mut Command<'t>) -> Result<(), FrameError> {
+        self.members(|reader, key| {
+            match &*key {
+                "code" => command.code = reader.int()?,
+                "flag" => command.flag = reader.int()?,
+                "opaque" => command.opaque = reader.int()?,
+                "version" => command.version = reader.int()?,
+                "language" => {
+                    command.language = reader.scalar()?.map_or(Language::default(), |name| Language::from_name(&name));
+                }
+                "remark" => command.remark = reader.scalar()?.filter(|remark| !remark.is_empty()),
+                "extFields" => reader.ext_into(&mut command.ext)?,
+                _ => reader.skip_value()?,
+            }
+            Ok(())
+        })?;
+        self.skip_space();
+        if self.at < self.text.len() {
+            return Err(self.bad("text after the object"));
+        }
+        Ok(())
+    }
+
+    fn ext_into(&mut self, ext: &mut ExtFields<'t>) -> Result<(), FrameError> {
+        ext.clear();
+        if self.peek() == Some(b'n') {
+            return self.word("null");
+        }
+        self.members(|reader, name| {
+            // The usual case by itself: kept in registers, it costs a third of passing the text on as a `Cow`.
+            let fits = if let Some(value) = reader.plain_string() {
+                ext.push(name, Cow::Borrowed(value))
+            } else if let Some(value) = reader.scalar()? {
+                ext.push(name, value)
+            } else {
+                true
+            };
+            if fits { Ok(()) } else { Err(reader.bad("too many ext fields")) }
+        })
+    }
+
+    /// Reads `{ "key": value, … }`; `value` must take exactly the value.
+    #[inline(always)]
+    fn members(
+        &mut self,
+        mut value: impl FnMut(&mut Self, Cow<'t, str>) -> Result<(), FrameError>,
+    ) -> Result<(), FrameError> {
+        self.skip_space();
+        self.byte(b'{', "an object must start here")?;
+        self.skip_space();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            let key = match self.plain_string() {
+                Some(key) => Cow::Borrowed(key),
+                None => self.string()?,
+            };
+            self.skip_space();
+            self.byte(b':', "a colon must follow the key")?;
+            self.skip_space();
+            value(self, key)?;
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.bad("a comma or the object's end must follow the value")),
+            }
+            self.skip_space();
+        }
+    }
+
+    /// A value as text; null and nested values give none.
+    fn scalar(&mut self) -> Result<Option<Cow<'t, str>>, FrameError> {
+        match self.peek() {
+            Some(b'"') => self.string().map(Some),
+            Some(b'-' | b'0'..=b'9') => Ok(Some(Cow::Borrowed(self.number()))),
+            Some(b't') => self.word("true").map(|()| Some(Cow::Borrowed("true"))),
+            Some(b'f') => self.word("false").map(|()| Some(Cow::Borrowed("false"))),
+            _ => self.skip_value().map(|()| None),
+        }
+    }
+
+    /// A 32-bit number, also in quotes; null counts as 0.
+    fn int(&mut self) -> Result<i32, FrameError> {
+        let at = self.at;
+        match self.scalar()? {
+            None if self.text.as_bytes()[at] == b'n' => Ok(0),
+            Some(text) if let Ok(number) = text.parse() => Ok(number),
+            _ => Err(FrameError::BadJson { at, why: "a 32-bit number must start here" }),
+        }
+    }
+
+    /// The characters of a number; what they are worth is for their reader to say.
+    fn number(&mut self) -> &'t str {
+        let start = self.at;
+        while let Some(b'-' | b'+' | b'.' | b'0'..=b'9' | b'e' | b'E') = self.peek() {
+            self.at += 1;
+        }
+        &self.text[start..self.at]
+    }
+
+    /// A string without escapes; none, and nothing taken, if anything else is here.
+    #[inline(always)]
+    fn plain_string(&mut self) -> Option<&'t str> {
+        if self.peek() != Some(b'"') {
+            return None;
+        }
+        let start = self.at + 1;
+        let end = self.string_stop(start)?;
+        if self.text.as_bytes()[end] != b'"' {
+            return None;
+        }
+        self.at = end + 1;
+        Some(&self.text[start..end])
+    }
+
+    /// Any string; apart from its callers, whose usual case stays small by it.
+    #[inline(never)]
+    fn string(&mut self) -> Result<Cow<'t, str>, FrameError> {
+        if let Some(text) = self.plain_string() {
+            return Ok(Cow::Borrowed(text));
+        }
+        self.byte(b'"', "a string must start here")?;
+        let start = self.at;
+        let stop = self.string_stop(start).ok_or_else(|| self.endless(start))?;
+        self.escaped_string(start, stop).map(Cow::Owned)
+    }
+
+    /// The first quote or backslash at or after `from`.
+    #[inline(always)]
+    fn string_stop(&self, from: usize) -> Option<usize> {
+        let rest = &self.text.as_bytes()[from..];
+        // Most keys and values are short; calling the vector search costs more than these steps.
+        let mut done = 0;
+        while done < 16 {
+            let Some(chunk) = rest[done..].first_chunk::<8>() else { break };
+            if let Some(index) = first_stop(*chunk) {
+                return Some(from + done + index);
+            }
+            done += 8;
+        }
+        memchr::memchr2(b'"', b'\\', &rest[done..]).map(|index| from + done + index)
+    }
+
+    #[cold]
+    fn endless(&self, start: usize) -> FrameError {
+        FrameError::BadJson { at: start, why: "the string that starts here has no end" }
+    }
+
+    /// A string with escapes, such as the separators of message properties: from `start`, first backslash at `stop`.
+    fn escaped_string(&mut self, start: usize, mut stop: usize) -> Result<String, FrameError> {
+        /// What properties of usual size need; a longer text grows by doubling, so that many short ones stay cheap.
+        const FIRST_CAPACITY: usize = 256;
+        let bytes = self.text.as_bytes();
+        let mut text = String::with_capacity((self.text.len() - start).min(FIRST_CAPACITY));
+        let mut from = start;
+        loop {
+            text.push_str(&self.text[from..stop]);
+            if bytes[stop] == b'"' {
+                self.at = stop + 1;
+                return Ok(text);
+            }
+            self.at = stop + 1;
+            match bytes[self.at..].first_chunk::<5>() {
+                // The separators of properties, a few in every message.
+                Some([b'u', b'0', b'0', b'0', digit @ b'1'..=b'2']) => {
+                    text.push(char::from(digit - b'0'));
+                    self.at += 5;
+                }
+                _ => text.push(self.escape()?),
+            }
+            from = self.at;
+            stop = self.string_stop(from).ok_or_else(|| self.endless(start))?;
+        }
+    }
+
+    /// The character of an escape whose backslash has been taken.
+    fn escape(&mut self) -> Result<char, FrameError> {
+        let byte = self.peek().ok_or_else(|| self.bad("an escape is cut"))?;
+        self.at += 1;
+        Ok(match byte {
+            b'u' => return self.unicode_escape(),
+            b'"' | b'\\' | b'/' => char::from(byte),
+            b'n' => '\n',
+            b't' => '\t',
+            b'r' => '\r',
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            _ => {
+                self.at -= 1;
+                return Err(self.bad("unknown escape"));
+            }
+        })
+    }
+
+    fn unicode_escape(&mut self) -> Result<char, FrameError> {
+        /// Java writes half a surrogate pair as this when it makes bytes of a text.
+        const REPLACEMENT: char = '?';
+        let unit = self.hex4()?;
+        if let 0xd800..=0xdbff = unit
+            && self.text.as_bytes()[self.at..].starts_with(b"\\u")
+        {
+            let after_high = self.at;
+            self.at += 2;
+            let low = self.hex4()?;
+            if let 0xdc00..=0xdfff = low {
+                let code_point = 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
+                return Ok(char::from_u32(code_point).unwrap_or(REPLACEMENT));
+            }
+            self.at = after_high;
+        }
+        Ok(char::from_u32(unit).unwrap_or(REPLACEMENT))
+    }
+
+    fn hex4(&mut self) -> Result<u32, FrameError> {
+        let digits = self.text.as_bytes()[self.at..].first_chunk::<4>();
+        let unit = digits.and_then(|digits| {
+            digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)?))
+        });
+        let unit = unit.ok_or_else(|| self.bad("four hexadecimal digits must start here"))?;
+        self.at += 4;
+        Ok(unit)
+    }
+
+    /// Steps over any value. Inside a nested one only strings and brackets are looked at.
+    fn skip_value(&mut self) -> Result<(), FrameError> {
+        let start = self.at;
+        let mut depth = 0_usize;
+        loop {
+            match self.peek() {
+                None => return Err(FrameError::BadJson { at: start, why: "the value that starts here has no end" }),
+                Some(b'"') => self.skip_string()?,
+                Some(b'{' | b'[') => {
+                    self.at += 1;
+                    depth += 1;
+                    continue;
+                }
+                Some(b'}' | b']') if depth > 0 => {
+                    self.at += 1;
+                    depth -= 1;
+                }
+                Some(b'-' | b'0'..=b'9') => _ = self.number(),
+                Some(b't') => self.word("true")?,
+                Some(b'f') => self.word("false")?,
+                Some(b'n') => self.word("null")?,
+                Some(b',' | b':' | b' ' | b'\t' | b'\r' | b'\n') if depth > 0 => {
+                    self.at += 1;
+                    continue;
+                }
+                Some(_) => return Err(self.bad("no value can start here")),
+            }
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn skip_string(&mut self) -> Result<(), FrameError> {
+        let start = self.at;
+        self.at += 1;
+        loop {
+            let stop = self.string_stop(self.at).ok_or_else(|| self.endless(start))?;
+            self.at = stop + 1;
+            if self.text.as_bytes()[stop] == b'"' {
+                return Ok(());
+            }
+            self.escape()?;
+        }
+    }
+
+    fn word(&mut self, word: &'static str) -> Result<(), FrameError> {
+        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
+            return Err(self.bad("no value can start here"));
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    #[inline]
+    fn byte(&mut self, byte: u8, why: &'static str) -> Result<(), FrameError> {
+        if self.peek() != Some(byte) {
+            return Err(self.bad(why));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    #[cold]
+    fn bad(&self, why: &'static str) -> FrameError {
+        FrameError::BadJson { at: self.at, why }
+    }
+}
+
+/// Index of the first quote or backslash among eight bytes, all looked at in one step.
+#[inline]
+fn first_stop(chunk: [u8; 8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH_BITS: u64 = ONES << 7;
+    // Sets the high bit of each byte that is zero; a byte above a zero one may be marked too, which never matters,
+    // since only the lowest mark is used.
+    let zero_bytes = |x: u64| x.wrapping_sub(ONES) & !x & HIGH_BITS;
+    let word = u64::from_le_bytes(chunk);
+    let marks = zero_bytes(word ^ (ONES * b'"' as u64)) | zero_bytes(word ^ (ONES * b'\\' as u64));
+    (marks != 0).then(|| marks.trailing_zeros() as usize / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::HeaderType;
+
+    fn read(text: &[u8]) -> Result<Command<'_>, FrameError> {
+        let mut command = Command {
+            header_type: HeaderType::Json,
+            code: 0,
+            language: Language::Java,
+            version: 0,
+            opaque: 0,
+            flag: 0,
+            remark: None,
+            ext: ExtFields::default(),
+            body: b"",
+        };
+        decode_into(text, &mut command).map(|()| command)
+    }
+
+    fn ext_value(literal: &str) -> Option<String> {
+        let text = format!(r#"{{"code":10,"extFields":{{"x":{literal},"y":"after"}},"opaque":5}}"#);
+        let command = read(text.as_bytes()).unwrap_or_else(|error| panic!("{literal}: {error}"));
+        assert_eq!((command.ext.get("y"), command.opaque), (Some("after"), 5), "{literal}");
+        command.ext.get("x").map(str::to_owned)
+    }
+
+    #[test]
+    fn ext_values_of_any_scalar_type_become_texts_and_others_are_left_out() {
+        for (literal, text) in [
+            (r#""plain""#, "plain"),
+            (r#""""#, ""),
+            ("7", "7"),
+            ("-9223372036854775808", "-9223372036854775808"),
+            ("1.5e3", "1.5e3"),
+            ("true", "true"),
+            ("false", "false"),
+        ] {
+            assert_eq!(ext_value(literal).as_deref(), Some(text), "{literal}");
+        }
+        for literal in ["null", "{}", "[]", r#"{"a":[1,{"b":"}]"}],"c":"\"{"}"#] {
+            assert_eq!(ext_value(literal), None, "{literal}");
+        }
+    }
+
+    #[test]
+    fn escapes_in_strings_are_resolved_wherever_they_stand() {
+        for (literal, text) in [
+            (r#""A\u0001b\u0002""#, "A\u{1}b\u{2}"),
+            (r#""\u00e9\u4e2dx""#, "\u{e9}\u{4e2d}x"),
+            (r#""\ud83d\ude00""#, "\u{1f600}"),
+            (r#""\ud83d|\ude00|\ud83d\u0041""#, "?|?|?A"),
+            (r#""\"\\\/\b\f\n\r\t""#, "\"\\/\u{8}\u{c}\n\r\t"),
+            (
+                r#""a long text that is borrowed in many steps \u0001 and goes on""#,
+                "a long text that is borrowed in many steps \u{1} and goes on",
+            ),
+            ("\"中文 and 😀\"", "中文 and 😀"),
+        ] {
+            assert_eq!(ext_value(literal).as_deref(), Some(text), "{literal}");
+        }
+        let command = read(br#"{"c\u006fde":11,"extFields":{"t\u006fpic":"T"}}"#).unwrap();
+        assert_eq!((command.code, command.ext.get("topic")), (11, Some("T")));
+    }
+
+    #[test]
+    fn a_string_of_any_length_ends_at_its_own_quote() {
+        for len in 0..80 {
+            let text = "x".repeat(len);
+            assert_eq!(ext_value(&format!("\"{text}\"")), Some(text.clone()));
+            assert_eq!(ext_value(&format!("\"{text}\\n{text}\"")), Some(format!("{text}\n{text}")));
+        }
+    }
+
+    #[test]
+    fn strings_without_escapes_are_not_copied() {
+        let text = br#"{"extFields":{"topic":"TopicA"},"remark":"why"}"#;
+        let command = read(text).unwrap();
+        assert!(matches!(command.remark, Some(Cow::Borrowed("why"))));
+        let inside = text.as_ptr_range();
+        assert!(
+            command.ext.iter().all(|(name, value)| inside.contains(&name.as_ptr()) && inside.contains(&value.as_ptr()))
+        );
+    }
+
+    #[test]
+    fn keys_in_any_order_blanks_and_unknown_keys_are_fine() {
+        let text = b" {\n \"zone\" : {\"a\" : [ 1 , \"}\" , null ]} , \"version\":\"63\",\"flag\" : 2,\"remark\":\"\",
+            \"language\":\"FOO\",\"opaque\":-2147483648,\"code\":-1006, \"extFields\" : null , \"x\":true,\"y\":1.5}\n";
+        let command = read(text).unwrap();
+        assert_eq!((command.code, command.flag, command.opaque, command.version), (-1006, 2, i32::MIN, 63));
+        assert_eq!((command.language, command.remark, command.ext.is_empty()), (Language::Unknown, None, true));
+    }
+
+    #[test]
+    fn fields_that_are_absent_or_null_count_as_zero_or_none() {
+        for text in ["{}", r#"{"code":null,"flag":null,"language":null,"remark":null,"extFields":{}}"#] {
+            let command = read(text.as_bytes()).unwrap();
+            assert_eq!((command.code, command.flag, command.language), (0, 0, Language::Java));
+            assert_eq!((command.remark, command.ext.is_empty()), (None, true));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf8_are_replaced_and_spoil_nothing_else() {
+        let text =
+            b"{\"code\":10,\"extFields\":{\"b\":\"TopicA\",\"i\":\"K\\u0001\xc4\xe3\"},\"opaque\":9,\"remark\":\"r\"}";
+        let command = read(text).unwrap();
+        assert_eq!((command.code, command.opaque, command.remark.as_deref()), (10, 9, Some("r")));
+        assert_eq!(command.ext.get("b"), Some("TopicA"));
+        assert_eq!(command.ext.get("i"), Some("K\u{1}\u{fffd}\u{fffd}"));
+    }
+
+    #[test]
+    fn what_is_no_object_of_the_known_shape_is_refused() {
+        for text in [
+            "",
+            " ",
+            "[]",
+            "7",
+            "null",
+            "\"x\"",
+            "{",
+            "{]",
+            "{}}",
+            "{} x",
+            r#"{"code"}"#,
+            r#"{"code":}"#,
+            r#"{"code":1,}"#,
+            r#"{"code":1 "flag":0}"#,
+            r#"{code:1}"#,
+            r#"{"code":x}"#,
+            r#"{"code":1.5}"#,
+            r#"{"code":{}}"#,
+            r#"{"code":true}"#,
+            r#"{"opaque":2147483648}"#,
+            r#"{"extFields":[]}"#,
+            r#"{"extFields":"x"}"#,
+            r#"{"extFields":{"a":"b"}"#,
+            r#"{"x":tru}"#,
+            r#"{"x":"\q"}"#,
+            r#"{"remark":"\u12g4"}"#,
+            r#"{"remark":"\u12"#,
+            r#"{"remark":"\"#,
+            r#"{"x":[1,2}"#,
+        ] {
+            assert!(matches!(read(text.as_bytes()), Err(FrameError::BadJson { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_header_cut_anywhere_is_refused() {
+        let text = br#"{"code":310,"extFields":{"a":"PG","i":"A\u0001b\u0002","q":[1]},"flag":0,"x":{"y":null}}"#;
+        assert!(read(text).is_ok());
+        for len in 0..text.len() {
+            assert!(read(&text[..len]).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn nesting_of_any_depth_costs_no_stack() {
+        let deep = format!(r#"{{"x":{}{},"code":7}}"#, "[".repeat(1 << 20), "]".repeat(1 << 20));
+        assert_eq!(read(deep.as_bytes()).unwrap().code, 7);
+    }
+}

@@ -1,0 +1,425 @@
+//! A node of our own for whole-node tests, and a client that speaks to it in single frames.
+//!
+//! The node is the built `kerolox serve` with a directory and ports that nobody else has; dropping it kills it. The
+//! client sends exactly what a test says and shows exactly what came back, so a test can be as rude as it likes.
+
+// Each test file is a crate of its own and uses its own part of this.
+#![allow(dead_code, reason = "shared by test crates, none of which uses everything")]
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Program, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use kerolox::format::record::RecordView;
+use kerolox::wire::code::{request, response};
+use kerolox::wire::{Command, HeaderType, VERSION_5, encode_request, first_frame};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// How long a loaded machine may take to start a node.
+const START_MAX: Duration = Duration::from_secs(30);
+/// What the node promises for SIGTERM.
+const STOP_MAX: Duration = Duration::from_secs(10);
+/// After this an answer is taken for missing.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// Both ways to write a header; every row of the tests is run with each.
+pub const HEADER_TYPES: [HeaderType; 2] = [HeaderType::Json, HeaderType::Rocketmq];
+
+/// A running `kerolox serve`.
+pub struct Node {
+    child: Child,
+    dir: TempDir,
+    pub broker: SocketAddr,
+    pub name_server: SocketAddr,
+}
+
+impl Node {
+    /// Starts a node with small files and the default settings otherwise.
+    pub fn start() -> Node {
+        Node::with(&[])
+    }
+
+    /// Starts a node with these settings: `("flush.mode", "\"sync\"")`. Returns when both ports answer.
+    pub fn with(settings: &[(&str, &str)]) -> Node {
+        let dir = TempDir::new().expect("a directory for the node");
+        let (broker, name_server) = (free_address(), free_address());
+        let root = dir.path().join("data");
+        let mut lines = vec![
+            format!("net.listen = \"{broker}\""),
+            "net.vip = false".to_owned(),
+            format!("nameserver.embedded = \"{name_server}\""),
+            format!("store.root = {root:?}"),
+        ];
+        let small = [
+            ("store.commitlog_file_size", "\"16MiB\""),
+            ("store.consumequeue_file_size", "60000"),
+            ("store.index_slots", "5000"),
+            ("store.index_entries", "20000"),
+        ];
+        let kept = small.iter().filter(|(key, _)| settings.iter().all(|(set, _)| set != key));
+        lines.extend(kept.chain(settings).map(|(key, value)| format!("{key} = {value}")));
+        fs::write(dir.path().join("kerolox.toml"), lines.join("\n") + "\n").expect("the node's settings");
+        let child = spawn(dir.path());
+        let mut node = Node { child, dir, broker, name_server };
+        node.wait_until_ready();
+        node
+    }
+
+    /// Where its data lies.
+    pub fn root(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// Process id, for those who look at memory or threads.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written to standard error.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Stops it by SIGTERM.
+    pub fn stop(&mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("the node can be signalled");
+        let deadline = Instant::now() + STOP_MAX;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().expect("the node can be waited for") {
+                return status;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the node did not stop within {STOP_MAX:?}; its log:\n{}", self.log());
+    }
+
+    /// Stops it by SIGKILL.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the node can be killed");
+        self.child.wait().expect("the node can be waited for");
+    }
+
+    /// Starts it again on the same data and ports, after [`Node::stop`] or [`Node::kill`].
+    pub fn start_again(&mut self) {
+        self.child = spawn(self.dir.path());
+        self.wait_until_ready();
+    }
+
+    /// A client of its broker.
+    pub fn client(&self, header_type: HeaderType) -> Client {
+        Client::connect(self.broker, header_type)
+    }
+
+    fn wait_until_ready(&mut self) {
+        let deadline = Instant::now() + START_MAX;
+        for address in [self.broker, self.name_server] {
+            while TcpStream::connect(address).is_err() {
+                let exited = self.child.try_wait().expect("the node can be waited for");
+                assert!(exited.is_none(), "the node ended with {exited:?}; its log:\n{}", self.log());
+                assert!(
+                    Instant::now() < deadline,
+                    "no node on {address} after {START_MAX:?}; its log:\n{}",
+                    self.log()
+                );
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to kill and the wait returns at once.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("the node's log:\n{}", self.log());
+        }
+    }
+}
+
+fn spawn(dir: &Path) -> Child {
+    let log = File::options().create(true).append(true).open(dir.join("log")).expect("a file for the node's log");
+    Program::new(env!("CARGO_BIN_EXE_kerolox"))
+        .arg("serve")
+        .arg("--config")
+        .arg(dir.join("kerolox.toml"))
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("the built node starts")
+}
+
+/// A loopback address that was free a moment ago.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("a bound socket has an address")
+}
+
+/// One request, as it will go out.
+#[derive(Clone, Debug)]
+pub struct Request {
+    code: i32,
+    flag: i32,
+    version: i32,
+    ext: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Request {
+    pub fn new(code: i32) -> Request {
+        Request { code, flag: 0, version: VERSION_5, ext: Vec::new(), body: Vec::new() }
+    }
+
+    /// Sets a field, replacing an earlier value.
+    pub fn with(mut self, name: &str, value: impl ToString) -> Request {
+        self.ext.retain(|(found, _)| found != name);
+        self.ext.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    pub fn without(mut self, name: &str) -> Request {
+        self.ext.retain(|(found, _)| found != name);
+        self
+    }
+
+    /// Gives fields other names.
+    pub fn renamed(mut self, names: &[(&str, &str)]) -> Request {
+        for (name, _) in &mut self.ext {
+            if let Some((_, new)) = names.iter().find(|(old, _)| old == name) {
+                *name = (*new).to_owned();
+            }
+        }
+        self
+    }
+
+    pub fn code(mut self, code: i32) -> Request {
+        self.code = code;
+        self
+    }
+
+    pub fn body(mut self, body: impl Into<Vec<u8>>) -> Request {
+        self.body = body.into();
+        self
+    }
+
+    pub fn oneway(mut self) -> Request {
+        self.flag = 2;
+        self
+    }
+
+    /// Version of the client that asks.
+    pub fn version(mut self, version: i32) -> Request {
+        self.version = version;
+        self
+    }
+
+    /// A send (310) of a small message to queue 0.
+    pub fn send(topic: &str) -> Request {
+        Request::new(request::SEND_MESSAGE_V2)
+            .with("a", "test_producer")
+            .with("b", topic)
+            .with("c", "TBW102")
+            .with("d", 4)
+            .with("e", 0)
+            .with("f", 0)
+            .with("g", 1_700_000_000_000_i64)
+            .with("h", 0)
+            .with("i", "")
+            .with("j", 0)
+            .with("k", "false")
+            .with("m", "false")
+            .body("hello")
+    }
+
+    /// Properties of a send, written `name=value;`.
+    pub fn properties(self, readable: &str) -> Request {
+        self.with("i", separated(readable))
+    }
+
+    /// A pull (11) of everything in queue 0 from `offset` on, as tools do it: nothing committed, no waiting.
+    pub fn pull(topic: &str, offset: i64) -> Request {
+        Request::new(request::PULL_MESSAGE)
+            .with("consumerGroup", "test_group")
+            .with("topic", topic)
+            .with("queueId", 0)
+            .with("queueOffset", offset)
+            .with("maxMsgNums", 32)
+            .with("sysFlag", 4)
+            .with("commitOffset", 0)
+            .with("suspendTimeoutMillis", 0)
+            .with("subscription", "*")
+            .with("subVersion", 0)
+            .with("expressionType", "TAG")
+    }
+
+    /// 30, 31 and the like, for queue 0.
+    pub fn queue(code: i32, topic: &str) -> Request {
+        Request::new(code).with("topic", topic).with("queueId", 0)
+    }
+}
+
+/// Properties as they are stored, from `name=value;`.
+pub fn separated(readable: &str) -> String {
+    readable.replace('=', "\u{1}").replace(';', "\u{2}")
+}
+
+/// One answer, or a request of the node's own.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub code: i32,
+    pub opaque: i32,
+    pub flag: i32,
+    pub version: i32,
+    pub remark: String,
+    pub ext: HashMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// A field; missing ones are a failure of the test.
+    pub fn text(&self, name: &str) -> &str {
+        self.ext.get(name).unwrap_or_else(|| panic!("no field {name} in {self:?}"))
+    }
+
+    pub fn number(&self, name: &str) -> i64 {
+        self.text(name).parse().unwrap_or_else(|_| panic!("{name} is no number in {self:?}"))
+    }
+
+    /// The records in the body.
+    pub fn records(&self) -> Vec<RecordView<'_>> {
+        let mut rest = &self.body[..];
+        let mut records = Vec::new();
+        while !rest.is_empty() {
+            let record = RecordView::parse(rest).expect("the body holds whole records");
+            assert!(record.check_crc(), "a record's body is as it was sent");
+            rest = &rest[record.total_len() as usize..];
+            records.push(record);
+        }
+        records
+    }
+
+    /// Bodies of the records, as text.
+    pub fn bodies(&self) -> Vec<String> {
+        self.records().iter().map(|record| String::from_utf8_lossy(record.body()).into_owned()).collect()
+    }
+}
+
+/// One connection, used blocking.
+pub struct Client {
+    stream: TcpStream,
+    header_type: HeaderType,
+    read: BytesMut,
+    next_opaque: i32,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr, header_type: HeaderType) -> Client {
+        let stream = TcpStream::connect(address).expect("the node accepts");
+        stream.set_nodelay(true).expect("a TCP option");
+        Client { stream, header_type, read: BytesMut::new(), next_opaque: 1 }
+    }
+
+    /// Sends a request without waiting; gives its opaque.
+    pub fn send(&mut self, asked: &Request) -> i32 {
+        let opaque = self.next_opaque;
+        self.next_opaque += 1;
+        let ext: Vec<(&str, &str)> = asked.ext.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let mut frame = BytesMut::new();
+        let Request { code, flag, version, .. } = *asked;
+        encode_request(&mut frame, self.header_type, code, version, opaque, flag, &ext, &asked.body);
+        self.send_raw(&frame);
+        opaque
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the node reads");
+    }
+
+    /// The next frame; fails the test if none comes.
+    pub fn read(&mut self) -> Answer {
+        self.read_within(ANSWER_MAX).expect("an answer")
+    }
+
+    /// The next frame, if one comes in that time; `None` also if the node has closed the connection.
+    pub fn read_within(&mut self, limit: Duration) -> Option<Answer> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(bounds) = first_frame(&self.read).expect("the node sends frames") {
+                let frame = self.read.split_to(bounds.total_len);
+                let command = Command::decode(&frame, &bounds).expect("the node sends headers");
+                return Some(Answer {
+                    code: command.code,
+                    opaque: command.opaque,
+                    flag: command.flag,
+                    version: command.version,
+                    remark: command.remark.as_deref().unwrap_or_default().to_owned(),
+                    ext: command.ext.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+                    body: command.body.to_vec(),
+                });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            self.stream.set_read_timeout(Some(left)).expect("a time-out above zero");
+            let mut chunk = [0; 64 * 1024];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return None,
+                Ok(len) => self.read.extend_from_slice(&chunk[..len]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return None,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("the connection failed: {error}"),
+            }
+        }
+    }
+
+    /// Sends a request and gives its answer; nothing else may come first.
+    pub fn ask(&mut self, asked: &Request) -> Answer {
+        let opaque = self.send(asked);
+        let answer = self.read();
+        assert_eq!((answer.opaque, answer.flag & 1), (opaque, 1), "{answer:?}");
+        answer
+    }
+
+    /// Sends a message; it must be stored.
+    pub fn put(&mut self, asked: &Request) -> Answer {
+        let answer = self.ask(asked);
+        assert_eq!(answer.code, response::SUCCESS, "{answer:?}");
+        answer
+    }
+
+    /// The queue offset that the next message of queue 0 will have.
+    pub fn max_offset(&mut self, topic: &str) -> i64 {
+        self.ask(&Request::queue(request::GET_MAX_OFFSET, topic)).number("offset")
+    }
+
+    /// Pulls until queue 0 has `count` messages from `offset` on to show; gives the answer that shows them.
+    pub fn pull_until(&mut self, topic: &str, offset: i64, count: usize) -> Answer {
+        let deadline = Instant::now() + ANSWER_MAX;
+        loop {
+            let answer = self.ask(&Request::pull(topic, offset));
+            if answer.code == response::SUCCESS && answer.records().len() >= count {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "queue 0 of {topic} shows no {count} messages: {answer:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Fails if anything comes in that time.
+    pub fn expect_silence(&mut self, time: Duration) {
+        let answer = self.read_within(time);
+        assert!(answer.is_none(), "nothing was to come: {answer:?}");
+    }
+}

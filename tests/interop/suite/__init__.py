@@ -1,0 +1,1 @@
+"""What `tests/interop/run` is made of."""

@@ -1,0 +1,202 @@
+"""The node under test, on free loopback ports with a store folder of its own."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+
+from . import processes, wire
+
+COMMITLOG_FILE_SIZE = 16 << 20
+CONSUMEQUEUE_FILE_SIZE = 20_000
+INDEX_SLOTS = 5_000
+INDEX_UNITS = 20_000
+BROKER_NAME = "broker-a"
+
+_taken = set()
+
+
+def free_ports():
+    """(broker port, name server port); the broker also uses port - 2 (VIP) and, if it is Java's, port + 1."""
+    for _ in range(500):
+        port = random.randrange(15_000, 30_000, 10)
+        wanted = [port, port - 2, port + 1, port + 4]
+        if port not in _taken and all(_is_free(p) for p in wanted):
+            _taken.add(port)
+            return port, port + 4
+    raise RuntimeError("no free ports on 127.0.0.1")
+
+
+def _is_free(port):
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+            return True
+        except OSError:
+            return False
+
+
+class Node:
+    """What both kinds of node have in common: addresses, folder, readiness, a log file."""
+
+    is_java = False
+
+    def __init__(self, folder, flush):
+        self.folder = folder
+        self.flush = flush
+        self.store = os.path.join(folder, "store")
+        os.makedirs(self.store)
+        port, name_server_port = free_ports()
+        self.broker = f"127.0.0.1:{port}"
+        self.name_server = f"127.0.0.1:{name_server_port}"
+        self.port = port
+        self.log_path = os.path.join(folder, "node.log")
+        self.process = None
+        self.died = None
+
+    def _spawn(self, command, **options):
+        with open(self.log_path, "ab") as log:
+            return processes.start(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **options)
+
+    def wait_ready(self, seconds):
+        """Until the name server gives the route of TBW102 and the broker answers; the seconds it took."""
+        since = time.monotonic()
+        while True:
+            try:
+                wire.route(self.name_server, "TBW102")
+                wire.max_offset(self, "TBW102", 0)
+                return time.monotonic() - since
+            except (OSError, wire.Refused) as why:
+                if self.process.poll() is not None:
+                    raise AssertionError(f"the node ended with {self.process.returncode} at start: {self.log_tail()}")
+                if time.monotonic() - since > seconds:
+                    raise AssertionError(f"the node was not ready within {seconds} s ({why}): {self.log_tail()}")
+            time.sleep(0.02)
+
+    def check_alive(self):
+        """Raises if the node ended without being told to."""
+        if self.process is not None and self.process.poll() is not None:
+            raise AssertionError(f"the node ended by itself with {self.process.returncode}: {self.log_tail()}")
+
+    def log_tail(self):
+        try:
+            with open(self.log_path, "rb") as log:
+                return log.read()[-1500:].decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+
+
+class Kerolox(Node):
+    def __init__(self, folder, flush, binary):
+        super().__init__(folder, flush)
+        self.binary = binary
+        self.config = os.path.join(folder, "kerolox.toml")
+        with open(self.config, "w") as file:
+            file.write(f"""[broker]
+name = "{BROKER_NAME}"
+
+[net]
+listen = "{self.broker}"
+
+[nameserver]
+embedded = "{self.name_server}"
+
+[store]
+root = "{self.store}"
+commitlog_file_size = {COMMITLOG_FILE_SIZE}
+consumequeue_file_size = {CONSUMEQUEUE_FILE_SIZE}
+index_slots = {INDEX_SLOTS}
+index_entries = {INDEX_UNITS}
+
+[flush]
+mode = "{flush}"
+""")
+
+    def start(self):
+        self.process = self._spawn([self.binary, "serve", "--config", self.config])
+        return self.wait_ready(15)
+
+    def kill(self):
+        process, self.process = self.process, None
+        processes.kill(process)
+
+    def stop(self):
+        """A polite stop; the seconds it took."""
+        process, self.process = self.process, None
+        if process is None:
+            return 0.0
+        since = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(10)
+        except subprocess.TimeoutExpired:
+            processes.kill(process)
+            raise AssertionError(f"still running 10 s after SIGTERM: {self.log_tail()}") from None
+        processes.ended(process)
+        if code != 0:
+            raise AssertionError(f"exit code {code} after SIGTERM: {self.log_tail()}")
+        return time.monotonic() - since
+
+
+class JavaBroker(Node):
+    """A Java name server and broker in place of the node: shows that a scenario asks for no more than Java gives."""
+
+    is_java = True
+
+    def __init__(self, folder, flush, jars):
+        super().__init__(folder, flush)
+        self.jars = jars
+        self.names = None
+        self.broker_conf = os.path.join(folder, "broker.conf")
+        self.names_conf = os.path.join(folder, "namesrv.conf")
+        with open(self.broker_conf, "w") as file:
+            file.write(f"""brokerName={BROKER_NAME}
+brokerClusterName=DefaultCluster
+brokerId=0
+brokerIP1=127.0.0.1
+bindAddress=127.0.0.1
+listenPort={self.port}
+namesrvAddr={self.name_server}
+storePathRootDir={self.store}
+storePathCommitLog={self.store}/commitlog
+mappedFileSizeCommitLog={COMMITLOG_FILE_SIZE}
+mappedFileSizeConsumeQueue={CONSUMEQUEUE_FILE_SIZE}
+maxHashSlotNum={INDEX_SLOTS}
+maxIndexNum={INDEX_UNITS}
+flushDiskType={'SYNC_FLUSH' if flush == 'sync' else 'ASYNC_FLUSH'}
+timerWheelEnable=false
+""")
+        with open(self.names_conf, "w") as file:
+            file.write(f"listenPort={self.name_server.rpartition(':')[2]}\nbindAddress=127.0.0.1\n")
+
+    def _java(self, heap, main, conf):
+        return self._spawn([
+            "java", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=512m",
+            "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+            "--add-opens=java.base/java.nio=ALL-UNNAMED", f"-Duser.home={self.folder}", f"-Drocketmq.home.dir={self.folder}",
+            "-cp", os.path.join(self.jars, "*"), main, "-c", conf,
+        ])
+
+    def start(self):
+        if self.names is None:
+            self.names = self._java("256m", "org.apache.rocketmq.namesrv.NamesrvStartup", self.names_conf)
+        self.process = self._java("768m", "org.apache.rocketmq.broker.BrokerStartup", self.broker_conf)
+        return self.wait_ready(60)
+
+    def kill(self):
+        process, self.process = self.process, None
+        processes.kill(process)
+
+    def stop(self):
+        since = time.monotonic()
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+            processes.ended(self.process)
+            self.process = None
+        if self.names is not None:
+            processes.kill(self.names)
+            self.names = None
+        return time.monotonic() - since
