@@ -42,6 +42,26 @@ fn write_zeros(mut file: &File, len: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// The parts of `[from, len)` that were ever written, as (at, len); blocks that are only reserved are left out. Looked up
+/// before anything is read: reading a reserved block would make it look written.
+pub fn written_ranges(file: &File, from: u64, len: u64) -> io::Result<Vec<(u64, u64)>> {
+    let mut ranges = Vec::new();
+    let mut at = from;
+    while at < len {
+        at = match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => data.max(at),
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(errno) => return Err(errno.into()),
+        };
+        let hole = rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(at))?.min(len);
+        if hole > at {
+            ranges.push((at, hole - at));
+        }
+        at = hole.max(at + 1);
+    }
+    Ok(ranges)
+}
+
 /// Makes names created, renamed or removed in `dir` durable.
 pub fn fsync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::FallocateFlags;
 
-use super::residency;
+use super::{files, residency};
 
 /// The file, its mapping, and how far its blocks are reserved. Stores never go beyond that, so a full disk shows as an
 /// error of [`SharedMap::reserve`] and never as SIGBUS.
@@ -131,6 +131,15 @@ impl SharedMap {
     /// Are these bytes in the page cache, so that reading them does not stop the core?
     pub fn is_resident(&self, at: usize, len: usize) -> bool {
         residency::is_resident(&self.file, self.map.as_ptr(), at as u64, len as u64)
+    }
+
+    /// The last byte at or behind `from` that is not zero. Blocking; reads only what was ever written.
+    pub fn last_nonzero(&self, from: usize) -> io::Result<Option<usize>> {
+        let ranges = files::written_ranges(&self.file, from as u64, self.map.len() as u64)?;
+        Ok(ranges.into_iter().rev().find_map(|(at, len)| {
+            let last = self.bytes(at as usize, len as usize).iter().rposition(|byte| *byte != 0)?;
+            Some(at as usize + last)
+        }))
     }
 
     /// Asks the kernel to read a range ahead.

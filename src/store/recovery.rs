@@ -24,7 +24,7 @@ use crate::format::names;
 use crate::format::record::{self, RecordView, sys_flag};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::index::{self, Full, IndexFile, IndexFileMut};
-use crate::io::{Segment, SharedMap, fsync_dir, remove_if_present};
+use crate::io::{Segment, SharedMap, fsync_dir, remove_if_present, written_ranges};
 use crate::log::{ScanEnd, Scanned, SegmentScan, find_record};
 use crate::types::{PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp, properties};
 
@@ -342,11 +342,7 @@ fn refuse_if_damage(
 /// Does the file hold written blocks behind `from`? Blocks reserved and never written need not be read.
 fn data_follows(segment: &Segment, from: PhyOffset) -> io::Result<bool> {
     let file = fs::File::open(segment.path())?;
-    match rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(from.since(segment.start()))) {
-        Ok(_) => Ok(true),
-        Err(rustix::io::Errno::NXIO) => Ok(false),
-        Err(errno) => Err(errno.into()),
-    }
+    Ok(!written_ranges(&file, from.since(segment.start()), segment.bytes().len() as u64)?.is_empty())
 }
 
 /// Zeroes everything behind the log's end (rule R3), after copying what is not zero to quarantine, and syncs.
@@ -387,18 +383,11 @@ fn stale_ranges(segment: &Segment, from: u64) -> io::Result<Vec<(u64, u64)>> {
     const PAGE: u64 = 4096;
     let file = fs::File::open(segment.path())?;
     let bytes = segment.bytes();
-    let len = bytes.len() as u64;
     let mut ranges: Vec<(u64, u64)> = Vec::new();
-    let mut at = from;
-    while at < len {
-        at = match rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(at)) {
-            Ok(data) => data.max(at),
-            Err(rustix::io::Errno::NXIO) => break,
-            Err(errno) => return Err(errno.into()),
-        };
-        let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(at))?.min(len);
-        while at < hole {
-            let end = (at / PAGE * PAGE + PAGE).min(hole);
+    for (at, len) in written_ranges(&file, from, bytes.len() as u64)? {
+        let (mut at, written_end) = (at, at + len);
+        while at < written_end {
+            let end = (at / PAGE * PAGE + PAGE).min(written_end);
             if bytes[at as usize..end as usize].iter().any(|byte| *byte != 0) {
                 match ranges.last_mut() {
                     Some((start, len)) if *start + *len == at => *len = end - *start,
@@ -633,11 +622,10 @@ fn cut_queue(queue: &Arc<QueueView>, max: QueueOffset) -> io::Result<()> {
     }
     if let Some(last) = files.last() {
         let at = (max.0 - last.first().0) as usize * UNIT_LEN;
-        let stale = last.map().bytes(at, last.map().len() - at).iter().rposition(|byte| *byte != 0);
-        if let Some(stale) = stale {
-            last.map().reserve((at + stale + 1) as u64)?;
+        if let Some(stale) = last.map().last_nonzero(at)? {
+            last.map().reserve((stale + 1) as u64)?;
             // SAFETY: no core runs yet; nobody else looks at the file.
-            unsafe { last.map().write(at, &vec![0; stale + 1]) };
+            unsafe { last.map().write(at, &vec![0; stale + 1 - at]) };
         }
         last.map().sync()?;
     }
