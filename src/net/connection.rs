@@ -237,6 +237,9 @@ impl Connection {
             self.written_ms.set(crate::io::steady_ms());
         }
         if out.capacity() > KEPT_BUFFER_LEN { *out = BytesMut::new() } else { out.clear() }
+        drop(out);
+        // The reader may wait for this: answers of more than the soft limit can leave in one write.
+        self.drained.wake();
         WriteState::Done
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
@@ -21,8 +22,27 @@ impl fmt::Display for PortTaken {
 
 impl std::error::Error for PortTaken {}
 
+/// A listener of a process that was just killed is let go by the kernel a little after the process itself.
+const LINGER: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Binds without SO_REUSEPORT and lets go again. Blocking; at start only.
+///
+/// # Errors
+/// [`PortTaken`] if the address is still taken after a second, at once if it cannot be bound at all.
 pub fn probe(addr: SocketAddr) -> Result<(), PortTaken> {
+    let began = Instant::now();
+    loop {
+        match look(addr) {
+            Err(taken) if taken.source.kind() == io::ErrorKind::AddrInUse && began.elapsed() < LINGER => {
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+            found => return found,
+        }
+    }
+}
+
+fn look(addr: SocketAddr) -> Result<(), PortTaken> {
     let bind = || {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
