@@ -536,15 +536,6 @@ fn check_together(gate: &mut Gate<'_>, config: &Config) {
         if seen.len() < shards.len() {
             gate.refuse(&["cores.shards"], "names a core twice; write each core once, every shard needs its own");
         }
-        if let Some(writer) = cores.writer
-            && shards.len() > 1
-            && shards.contains(&writer)
-        {
-            gate.refuse(
-                &["cores.writer", "cores.shards"],
-                "put a shard on the writer's core; take it out, or put everything on one core",
-            );
-        }
     }
     if !store.commitlog_file_size.is_multiple_of(4 * KIB) {
         gate.refuse(&["store.commitlog_file_size"], "must be a multiple of 4096, the size of a page");

@@ -117,7 +117,6 @@ fn values_of_the_wrong_kind_or_out_of_range_are_refused() {
         "cores.writer = 1024",
         "cores.shards = []",
         "cores.shards = [1, 1]",
-        "cores = { writer = 1, shards = [0, 1] }",
         "cores.spin_us = 20000",
         "store.root = \"\"",
         "store.append = \"dma\"",
