@@ -150,7 +150,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     }
     let index_files = join(executors, stop_began)?;
     helper.stop();
-    let all_queues = queue_list.load_full();
+    let all_queues: Vec<_> = queue_list.iter().map(|(_, queue)| Arc::clone(queue)).collect();
     let closing = Closing { layout, shared, queues: &all_queues, index_files, checkpoint };
     store::close(&closing)?;
     drop(lock);

@@ -121,7 +121,7 @@ impl Builder {
             states.resize_with(slot + 1, || None);
         }
         let state = states[slot].get_or_insert_with(|| {
-            let view = Arc::clone(&self.queues.load()[unit.queue.index()]);
+            let view = Arc::clone(&self.queues[unit.queue.index()]);
             let file = view.files().last().cloned();
             QueueState { next: view.max().0, file, view, stopped: false, dirty: false }
         });

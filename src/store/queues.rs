@@ -194,8 +194,8 @@ impl QueueView {
     }
 }
 
-/// All queues by handle, for the cores that get handles from the rings.
-pub type QueueList = Arc<ArcSwap<Vec<Arc<QueueView>>>>;
+/// All queues by handle, for the cores that get handles from the rings. It only grows, and is read without a lock.
+pub type QueueList = Arc<boxcar::Vec<Arc<QueueView>>>;
 
 /// Names and numbers the queues. Lives on the control core after start, which alone adds to it.
 #[derive(Debug)]
@@ -208,7 +208,7 @@ impl QueueRegistry {
     /// The queues that were found on disk; element `h` has handle `h`.
     pub fn new(found: Vec<Arc<QueueView>>) -> QueueRegistry {
         let by_key = found.iter().map(|queue| (queue.key().clone(), Arc::clone(queue))).collect();
-        QueueRegistry { by_key, list: Arc::new(ArcSwap::from_pointee(found)) }
+        QueueRegistry { by_key, list: Arc::new(found.into_iter().collect()) }
     }
 
     /// The queue of this name; made, empty, if there is none yet.
@@ -216,11 +216,9 @@ impl QueueRegistry {
         if let Some(queue) = self.by_key.get(key) {
             return Arc::clone(queue);
         }
-        let mut list = self.list.load().as_ref().clone();
-        let handle = QueueHandle(u32::try_from(list.len()).expect("fewer than 2^32 queues"));
+        let handle = QueueHandle(u32::try_from(self.list.count()).expect("fewer than 2^32 queues"));
         let queue = QueueView::new(key.clone(), handle);
-        list.push(Arc::clone(&queue));
-        self.list.store(Arc::new(list));
+        self.list.push(Arc::clone(&queue));
         self.by_key.insert(key.clone(), Arc::clone(&queue));
         queue
     }

@@ -11,7 +11,8 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command as Program, ExitStatus, Stdio};
+use std::process::{self, Child, Command as Program, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ impl Node {
         Node::with(&[])
     }
 
-    /// Starts a node with these settings: `("flush.mode", "\"sync\"")`. Returns when both ports answer.
+    /// Starts a node with these settings: `("flush.mode", "\"sync\"")`. Returns when it is ready and both ports answer.
     pub fn with(settings: &[(&str, &str)]) -> Node {
         let dir = TempDir::new().expect("a directory for the node");
         let (broker, name_server) = (free_address(), free_address());
@@ -68,7 +69,7 @@ impl Node {
         fs::write(dir.path().join("kerolox.toml"), lines.join("\n") + "\n").expect("the node's settings");
         let child = spawn(dir.path());
         let mut node = Node { child, dir, broker, name_server };
-        node.wait_until_ready();
+        node.wait_until_ready(0);
         node
     }
 
@@ -108,8 +109,9 @@ impl Node {
 
     /// Starts it again on the same data and ports, after [`Node::stop`] or [`Node::kill`].
     pub fn start_again(&mut self) {
+        let log_from = self.log().len();
         self.child = spawn(self.dir.path());
-        self.wait_until_ready();
+        self.wait_until_ready(log_from);
     }
 
     /// A client of its broker.
@@ -117,19 +119,18 @@ impl Node {
         Client::connect(self.broker, header_type)
     }
 
-    fn wait_until_ready(&mut self) {
+    /// Waits for what the process that was just started says, and not for a port alone: that of a killed one may answer
+    /// for a moment longer.
+    fn wait_until_ready(&mut self, log_from: usize) {
         let deadline = Instant::now() + START_MAX;
+        while !self.log()[log_from..].contains("kerolox: ready on") {
+            let exited = self.child.try_wait().expect("the node can be waited for");
+            assert!(exited.is_none(), "the node ended with {exited:?}; its log:\n{}", self.log());
+            assert!(Instant::now() < deadline, "the node is not ready after {START_MAX:?}; its log:\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
         for address in [self.broker, self.name_server] {
-            while TcpStream::connect(address).is_err() {
-                let exited = self.child.try_wait().expect("the node can be waited for");
-                assert!(exited.is_none(), "the node ended with {exited:?}; its log:\n{}", self.log());
-                assert!(
-                    Instant::now() < deadline,
-                    "no node on {address} after {START_MAX:?}; its log:\n{}",
-                    self.log()
-                );
-                thread::sleep(Duration::from_millis(10));
-            }
+            TcpStream::connect(address).unwrap_or_else(|error| panic!("nothing listens on {address}: {error}"));
         }
     }
 }
@@ -160,9 +161,21 @@ fn spawn(dir: &Path) -> Child {
 }
 
 /// A loopback address that was free a moment ago.
+///
+/// Below the ports that the system gives to clients: there, a connect to a port on which nobody listens yet may come to
+/// connect to itself.
 fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("a bound socket has an address")
+    const FIRST: u16 = 12_000;
+    const COUNT: u16 = 20_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = process::id() as u16;
+    loop {
+        let port = FIRST + start.wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// One request, as it will go out.
@@ -320,13 +333,15 @@ pub struct Client {
     header_type: HeaderType,
     read: BytesMut,
     next_opaque: i32,
+    /// What the node asked while an answer was awaited.
+    pub pushes: Vec<Answer>,
 }
 
 impl Client {
     pub fn connect(address: SocketAddr, header_type: HeaderType) -> Client {
         let stream = TcpStream::connect(address).expect("the node accepts");
         stream.set_nodelay(true).expect("a TCP option");
-        Client { stream, header_type, read: BytesMut::new(), next_opaque: 1 }
+        Client { stream, header_type, read: BytesMut::new(), next_opaque: 1, pushes: Vec::new() }
     }
 
     /// Sends a request without waiting; gives its opaque.
@@ -384,19 +399,30 @@ impl Client {
         }
     }
 
-    /// Sends a request and gives its answer; nothing else may come first.
+    /// Sends a request and gives its answer; no other answer may come first.
     pub fn ask(&mut self, asked: &Request) -> Answer {
         let opaque = self.send(asked);
-        let answer = self.read();
-        assert_eq!((answer.opaque, answer.flag & 1), (opaque, 1), "{answer:?}");
-        answer
+        loop {
+            let answer = self.read();
+            if answer.flag & 1 == 1 {
+                assert_eq!(answer.opaque, opaque, "{answer:?}");
+                return answer;
+            }
+            self.pushes.push(answer);
+        }
     }
 
-    /// Sends a message; it must be stored.
+    /// Sends a message, which must be stored; again if the node is busy, as a machine full of tests may make it.
     pub fn put(&mut self, asked: &Request) -> Answer {
-        let answer = self.ask(asked);
-        assert_eq!(answer.code, response::SUCCESS, "{answer:?}");
-        answer
+        let deadline = Instant::now() + ANSWER_MAX;
+        loop {
+            let answer = self.ask(asked);
+            if answer.code == response::SUCCESS {
+                return answer;
+            }
+            assert_eq!(answer.code, response::SYSTEM_BUSY, "{answer:?}");
+            assert!(Instant::now() < deadline, "{answer:?}");
+        }
     }
 
     /// The queue offset that the next message of queue 0 will have.

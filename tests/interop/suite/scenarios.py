@@ -557,8 +557,11 @@ COUNT = 10_000
 COUNT_QUEUES = 8
 
 
-def check_flood(got, topic, prefix, repeated):
-    """Every numbered message is there once, in order in its queue; those whose send was repeated at least once."""
+def check_flood(got, topic, prefix, repeated, hidden_repeats=0):
+    """Every numbered message is there once, in order in its queue; those whose send was repeated at least once.
+
+    `hidden_repeats`: how many may be there twice, side by side, although the client reported no failure.
+    """
     at = {}  # (queue, offset) -> body
     order = {queue: [] for queue in range(COUNT_QUEUES)}
     for one in got:
@@ -584,6 +587,9 @@ def check_flood(got, topic, prefix, repeated):
         if queue != place[0]:
             raise Failed(f"{body} lies in queue {place[0]}")
         count[at[place]] += 1
+        if number == last[queue] and body not in may_repeat and hidden_repeats > 0:
+            hidden_repeats -= 1
+            may_repeat.add(body)
         if number != last[queue] + 1 and not (body in may_repeat and number == last[queue]):
             raise Failed(f"queue {queue}: number {number} at offset {place[1]}, after number {last[queue]}")
         last[queue] = number
@@ -639,7 +645,8 @@ def count_10000_across_sigkill(t):
     finally:
         t.storm.leave(t)
     consumer.wait(*flood_is_complete(consumer, topic, "n"), 90)
-    check_flood(consumer.got(), topic, "n", repeated)
+    # The C++ library sends again by itself when the connection breaks under a send: one message a queue at most.
+    check_flood(consumer.got(), topic, "n", repeated, COUNT_QUEUES if t.kind.language == "cpp" else 0)
     for queue in range(COUNT_QUEUES):
         top = wire.max_offset(t.node, topic, queue)
         seen = {one["offset"] for one in consumer.got() if one["queue"] == queue}
