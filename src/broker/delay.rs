@@ -402,7 +402,7 @@ async fn put_one(store: &ShardStore, directory: &SharedDirectory, record: &Recor
     let outcome = store.put_and_wait(std::slice::from_ref(&message), false).await;
     match outcome.map(|outcome| outcome.status) {
         Ok(PutStatus::Ok | PutStatus::FlushDiskTimeout) => Ok(()),
-        Ok(PutStatus::Busy { .. }) | Err(crate::store::PutRefusal::Overloaded) => Err("the store is busy"),
+        Ok(PutStatus::Busy { .. }) | Err(crate::store::PutRefusal::Overloaded { .. }) => Err("the store is busy"),
         Ok(_) | Err(_) => Err("the store refused it"),
     }
 }

@@ -37,11 +37,11 @@ pub(super) fn of_put(status: &PutStatus) -> Result<i32, Refusal> {
         PutStatus::SegmentNotCreated => {
             Refusal::new(response::SYSTEM_ERROR, "no commit log segment could be made for the message")
         }
-        PutStatus::Busy { waited_ms, queued } => Refusal::new(
+        PutStatus::Busy { waited_ms, queued, stages } => Refusal::new(
             response::SYSTEM_BUSY,
             format!(
                 "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, \
-                 period in queue: {waited_ms}ms, size of queue: {queued}"
+                 period in queue: {waited_ms}ms, size of queue: {queued}, {stages}"
             ),
         ),
     })
@@ -52,9 +52,10 @@ pub(super) fn of_refusal(refusal: PutRefusal, body_len_max: usize) -> Refusal {
     match refusal {
         PutRefusal::MessageIllegal(why) => Refusal::new(response::MESSAGE_ILLEGAL, why),
         PutRefusal::PropertiesTooLong { .. } => Refusal::new(response::MESSAGE_ILLEGAL, too_large(body_len_max)),
-        PutRefusal::Overloaded => {
-            Refusal::new(response::SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
-        }
+        PutRefusal::Overloaded { stages } => Refusal::new(
+            response::SYSTEM_BUSY,
+            format!("[OVERLOAD]system busy, start flow control for a while, {stages}"),
+        ),
         PutRefusal::NotAvailable(why) => Refusal::new(response::SERVICE_NOT_AVAILABLE, why),
     }
 }
@@ -87,6 +88,7 @@ pub(super) fn of_get(status: &GetStatus, offset: i64) -> (i32, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::StageTimes;
 
     #[test]
     fn only_what_is_stored_gets_a_stored_code() {
@@ -99,10 +101,11 @@ mod tests {
     #[test]
     fn overload_is_tagged_and_says_how_long_and_how_many() {
         let expected = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, \
-                        period in queue: 201ms, size of queue: 7";
-        assert_eq!(of_put(&PutStatus::Busy { waited_ms: 201, queued: 7 }), Err(Refusal::new(2, expected)));
-        let expected = "[OVERLOAD]system busy, start flow control for a while";
-        assert_eq!(of_refusal(PutRefusal::Overloaded, 10), Refusal::new(2, expected));
+                        period in queue: 201ms, size of queue: 7, last write: 40us, last flush: 9000us";
+        let stages = StageTimes { write_us: 40, flush_us: 9000 };
+        assert_eq!(of_put(&PutStatus::Busy { waited_ms: 201, queued: 7, stages }), Err(Refusal::new(2, expected)));
+        let expected = "[OVERLOAD]system busy, start flow control for a while, last write: 40us, last flush: 9000us";
+        assert_eq!(of_refusal(PutRefusal::Overloaded { stages }, 10), Refusal::new(2, expected));
     }
 
     #[test]

@@ -14,10 +14,13 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Starts the thread, free to run on any of `cores`.
-    pub fn start() -> std::io::Result<Helper> {
+    /// Starts the thread on `core`, which should not be the writer's: what it waits for is mostly the disk, but what it
+    /// computes must not delay appends.
+    pub fn start(core: usize) -> std::io::Result<Helper> {
         let (submit, jobs) = flume::bounded::<Job>(QUEUE_LEN);
         let thread = std::thread::Builder::new().name("kerolox-helper".into()).spawn(move || {
+            // Not pinned is no fault, only slower.
+            core_affinity::set_for_current(core_affinity::CoreId { id: core });
             while let Ok(job) = jobs.recv() {
                 job();
             }

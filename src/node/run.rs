@@ -26,7 +26,7 @@ use crate::broker::{Directory, SharedDirectory};
 use crate::config::{AppendMode, Config, ZeroAhead};
 use crate::dispatch::ring;
 use crate::io::{self, SharedMap};
-use crate::net::NetLimits;
+use crate::net::{NetLimits, StallTimes};
 use crate::store::{self, Closing, FlushMode, OpenedStore, StoreSettings, WriterRings};
 use crate::types::ShardId;
 
@@ -60,14 +60,19 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let advertised = advertised(&config)?;
 
     let opened = store::open(store_settings(&config, advertised), checks::memory_len())?;
-    let helper = Helper::start().map_err(|error| NodeError::Host(error.to_string()))?;
+    let quiet_core = *placement.shards.last().expect("there is a shard");
+    let helper = Helper::start(quiet_core).map_err(|error| NodeError::Host(error.to_string()))?;
     let OpenedStore { lock, layout, shared, queues, index_files, writer_start, tables, checkpoint } = opened;
 
     let directory: SharedDirectory = Arc::new(ArcSwap::from_pointee(Directory::default()));
     let limits = NetLimits::new(
         config.limits.frame_bytes_in_progress,
         config.net.max_connections,
-        config.net.idle_timeout_ms,
+        StallTimes {
+            idle: config.net.idle_timeout_ms,
+            frame: config.net.frame_stall_ms,
+            write: config.net.write_stall_ms,
+        },
     );
     let queue_list = queues.list();
     let durable_up_to: Vec<_> = (0..shard_count).map(|_| Arc::new(AtomicI64::new(i64::MAX))).collect();

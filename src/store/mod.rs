@@ -28,7 +28,7 @@ pub use outlet::Outlet;
 pub use open::{Closing, OpenError, OpenedStore, close, open};
 pub use queues::{QueueList, QueueRegistry, QueueView};
 pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore};
-pub use shared::{FlushMode, Shared, StoreSettings};
+pub use shared::{FlushMode, Shared, StageTimes, StoreSettings};
 pub use submit::{
     LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule,
 };

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::io::{AppendMode, SegmentSet};
 use crate::types::PhyOffset;
@@ -12,6 +13,20 @@ use crate::types::PhyOffset;
 pub enum FlushMode {
     Async,
     Sync,
+}
+
+/// How long the writer's newest turn took, in µs: what a refused client is told, to see where the time goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageTimes {
+    pub write_us: u32,
+    /// 0 until something was flushed.
+    pub flush_us: u32,
+}
+
+impl std::fmt::Display for StageTimes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "last write: {}us, last flush: {}us", self.write_us, self.flush_us)
+    }
 }
 
 /// Checked settings of the store; plain values, as hot code wants them.
@@ -62,6 +77,8 @@ pub struct Shared {
     /// Derived data cannot be built (its disk is full): no puts until it can. Set by the builders.
     builder_stuck: AtomicBool,
     stopping: AtomicBool,
+    write_us: AtomicU32,
+    flush_us: AtomicU32,
     /// Puts and bytes between the shards and their answers; added by shards when they submit and taken off by them
     /// when the answer is back.
     inflight_count: AtomicU64,
@@ -84,6 +101,8 @@ impl Shared {
             poisoned: AtomicBool::new(false),
             builder_stuck: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            write_us: AtomicU32::new(0),
+            flush_us: AtomicU32::new(0),
             inflight_count: AtomicU64::new(0),
             inflight_len: AtomicU64::new(0),
             flushed_stored_at: AtomicU64::new(0),
@@ -140,6 +159,22 @@ impl Shared {
             return Some("a consume queue or index file cannot be extended; free space on the store's disk");
         }
         self.stopping.load(Ordering::Acquire).then_some("the node is stopping")
+    }
+
+    /// How long the newest write and flush took.
+    pub fn stage_times(&self) -> StageTimes {
+        StageTimes {
+            write_us: self.write_us.load(Ordering::Relaxed),
+            flush_us: self.flush_us.load(Ordering::Relaxed),
+        }
+    }
+
+    pub fn note_write(&self, took: Duration) {
+        self.write_us.store(u32::try_from(took.as_micros()).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    pub fn note_flush(&self, took: Duration) {
+        self.flush_us.store(u32::try_from(took.as_micros()).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     /// Lets `count` puts of `len` bytes in, unless too much is on its way already.

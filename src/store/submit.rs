@@ -11,7 +11,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::queues::QueueView;
-use super::shared::Shared;
+use super::shared::{Shared, StageTimes};
 use crate::dispatch::{Receiver, Sender};
 use crate::format::record::{EncodeError, RecordSpec};
 use crate::io;
@@ -65,7 +65,7 @@ pub enum PutStatus {
     /// The next segment could not be made; nothing is stored.
     SegmentNotCreated,
     /// Waited too long for the writer; nothing is stored.
-    Busy { waited_ms: u32, queued: u32 },
+    Busy { waited_ms: u32, queued: u32, stages: StageTimes },
 }
 
 /// Why a put was not even tried.
@@ -74,7 +74,7 @@ pub enum PutRefusal {
     MessageIllegal(String),
     PropertiesTooLong { len: usize },
     /// Too much is on its way to the writer.
-    Overloaded,
+    Overloaded { stages: StageTimes },
     NotAvailable(String),
 }
 
@@ -191,7 +191,11 @@ impl Submitter {
                     "the message takes {len} bytes in the log; a segment holds at most {max}"
                 )));
             }
-            if self.shared.enter(1, len) { Ok(lens) } else { Err(PutRefusal::Overloaded) }
+            if self.shared.enter(1, len) {
+                Ok(lens)
+            } else {
+                Err(PutRefusal::Overloaded { stages: self.shared.stage_times() })
+            }
         });
         let record_lens = match checked {
             Ok(lens) => lens,

@@ -309,7 +309,9 @@ impl Writer {
             self.send_replies(immediate.into_iter().map(failed).collect());
             return;
         }
-        self.stages.borrow_mut().record(if durable { Stage::Flush } else { Stage::Append }, began.elapsed());
+        let took = began.elapsed();
+        self.stages.borrow_mut().record(if durable { Stage::Flush } else { Stage::Append }, took);
+        if durable { self.shared.note_flush(took) } else { self.shared.note_write(took) }
         self.shared.set_appended(end);
         if let Some(group) = self.groups.borrow_mut().iter_mut().find(|group| group.end == end) {
             group.written = true;
@@ -383,7 +385,11 @@ impl Writer {
                     at_record += put.records as usize;
                     at_byte = source.end;
                     let refused = if waited_ms > settings.put_wait_ms_max {
-                        Some(PutStatus::Busy { waited_ms: waited_ms as u32, queued: queued as u32 })
+                        Some(PutStatus::Busy {
+                            waited_ms: waited_ms as u32,
+                            queued: queued as u32,
+                            stages: self.shared.stage_times(),
+                        })
                     } else {
                         self.make_room(u64::from(put.len), &mut staged).await
                     };
@@ -526,6 +532,7 @@ impl Writer {
                 return;
             }
             self.stages.borrow_mut().record(Stage::Flush, began.elapsed());
+            self.shared.note_flush(began.elapsed());
             next = self.flushed(to);
         }
     }
@@ -717,7 +724,8 @@ impl Writer {
         drop(gathered);
         for (shard, batch) in expired as VecDeque<(usize, SubmitBatch)> {
             let waited_ms = now_ms.saturating_sub(batch.opened_ms) as u32;
-            self.answer_all(VecDeque::from([(shard, batch)]), PutStatus::Busy { waited_ms, queued });
+            let stages = self.shared.stage_times();
+            self.answer_all(VecDeque::from([(shard, batch)]), PutStatus::Busy { waited_ms, queued, stages });
         }
     }
 
