@@ -5,7 +5,8 @@ use std::rc::Rc;
 use bytes::BytesMut;
 
 use super::reply::{BODY_LEN_MAX, ReplyTo};
-use super::shard::{ShardBroker, Verdict};
+use super::shard::ShardBroker;
+use super::verdict::Verdict;
 use crate::types::{PhyOffset, ShardId};
 use crate::wire::code::response;
 use crate::wire::headers::{QueryMessageHeader, ViewMessageHeader};

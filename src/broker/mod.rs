@@ -23,6 +23,7 @@ use crate::types::{QueueKey, Timestamp};
 use crate::wire::code::response;
 use crate::wire::{ConnId, Response, VERSION_4_9, VERSION_5};
 
+mod checked_pull;
 pub mod control;
 pub mod delay;
 pub mod holds;
@@ -38,6 +39,7 @@ pub mod shard;
 mod status;
 pub mod subscription;
 mod unique_key;
+pub mod verdict;
 
 pub use subscription::{Filter, GroupSubscription, Subscription, TagFilter};
 

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::reply::ReplyTo;
-use super::shard::{ShardBroker, Verdict};
+use super::shard::ShardBroker;
+use super::verdict::Verdict;
 use crate::store::QueueView;
 use crate::wire::code::{request, response};
 use crate::wire::headers::{QueueHeader, SearchOffsetHeader};

@@ -9,35 +9,20 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::checked_pull::Pull;
 use super::holds::{Hold, HoldId};
 use super::reply::{BODY_LEN_MAX, ReplyTo};
-use super::shard::{Later, ShardBroker, Verdict, Wanted};
+use super::shard::ShardBroker;
 use super::subscription::{ALL, Filter, TagFilter};
+use super::verdict::{Later, Verdict, Wanted};
 use super::{Directory, Profile, status};
 use crate::format::config_files::{GroupConfig, TopicConfig};
-use crate::store::{GetResult, GetStatus, QueueView, ReadError};
+use crate::store::{GetResult, GetStatus, QueueView};
 use crate::types::{QueueHandle, QueueOffset, TagsCode, Timestamp};
 use crate::wire::code::response;
 use crate::wire::headers::PullHeader;
 use crate::wire::heartbeat::MessageModel;
 use crate::wire::{Command, Peer};
-
-/// A pull whose request has been checked.
-pub(super) struct Pull {
-    reply: ReplyTo,
-    pub queue: Arc<QueueView>,
-    offset: i64,
-    count_max: i32,
-    len_max: u32,
-    filter: TagFilter,
-}
-
-impl Pull {
-    fn fail_read(&self, error: &ReadError) {
-        tracing::error!(queue = %self.queue.key(), queue_offset = self.offset, %error, "a pull could not be read");
-        self.reply.fail(response::SYSTEM_ERROR, &error.to_string());
-    }
-}
 
 /// Why a pull gets no look at its queue.
 enum Obstacle {

@@ -11,8 +11,9 @@ use smallvec::SmallVec;
 
 use super::marks::Marks;
 use super::reply::ReplyTo;
-use super::shard::{ShardBroker, TopicWanted, Verdict, Wanted};
+use super::shard::ShardBroker;
 use super::status::{self, Refusal, too_large};
+use super::verdict::{TopicWanted, Verdict, Wanted};
 use super::{Directory, Profile, Topic, delay, names};
 use crate::format::config_files::TopicFilterType;
 use crate::format::record::{sys_flag, write_message_id};

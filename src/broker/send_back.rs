@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::marks::Marks;
 use super::reply::ReplyTo;
-use super::shard::{ShardBroker, Verdict, Wanted};
+use super::shard::ShardBroker;
+use super::verdict::{Verdict, Wanted};
 use super::{delay, names, status};
 use crate::format::config_files::TopicConfig;
 use crate::format::record::{RecordView, message_id};

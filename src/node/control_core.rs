@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use super::mesh::{Mail, Mesh};
 use crate::broker::control::Control;
 use crate::broker::delay::DelayProgress;
-use crate::broker::shard::Wanted;
+use crate::broker::verdict::Wanted;
 use crate::broker::{Caller, Dirty, Push, QueueMaker};
 use crate::format::config_files::DelayOffsetsFile;
 use crate::format::names;
@@ -143,8 +143,7 @@ impl ControlCore {
         for push in pushes {
             let opaque = self.next_opaque.get();
             self.next_opaque.set(opaque.wrapping_add(1));
-            let ext: Vec<(&str, &str)> =
-                push.ext.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            let ext: Vec<(&str, &str)> = push.ext.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
             self.with_output(push.to, &mut |out| {
                 encode_request(out, HeaderType::Json, push.code, self.version, opaque, FLAG_ONEWAY, &ext, &[]);
             });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::broker::shard::Wanted;
+use crate::broker::verdict::Wanted;
 use crate::dispatch::{Receiver, Sender, ring};
 use crate::store::Outlet;
 use crate::types::{QueueHandle, QueueOffset, ShardId, TagsCode};
@@ -21,20 +21,47 @@ const RING_LEN: usize = 8192;
 /// One letter.
 pub enum Mail {
     /// A frame that shard 0 serves, because control or the index lives there.
-    Request { conn: ConnId, remote: SocketAddr, frame: Vec<u8> },
+    Request {
+        conn: ConnId,
+        remote: SocketAddr,
+        frame: Vec<u8>,
+    },
     /// A frame for a client, from shard 0.
-    Deliver { conn: ConnId, frame: Bytes },
+    Deliver {
+        conn: ConnId,
+        frame: Bytes,
+    },
     /// Close a connection: its client has not been heard of for too long.
-    Close { conn: ConnId },
+    Close {
+        conn: ConnId,
+    },
     /// A connection is gone.
-    Closed { conn: ConnId },
+    Closed {
+        conn: ConnId,
+    },
     /// A consumer offset that came with a pull.
-    CommitOffset { group: Arc<str>, topic: Arc<str>, queue_id: i32, offset: i64 },
+    CommitOffset {
+        group: Arc<str>,
+        topic: Arc<str>,
+        queue_id: i32,
+        offset: i64,
+    },
     /// Make what a request needs; `ticket` is the asker's.
-    Ensure { from: ShardId, ticket: usize, wanted: Wanted },
-    Ensured { ticket: usize, made: bool },
+    Ensure {
+        from: ShardId,
+        ticket: usize,
+        wanted: Wanted,
+    },
+    Ensured {
+        ticket: usize,
+        made: bool,
+    },
     /// A message for held pulls became visible.
-    Arrival { queue: QueueHandle, max: QueueOffset, tags: TagsCode },
+    Arrival {
+        queue: QueueHandle,
+        max: QueueOffset,
+        tags: TagsCode,
+    },
 }
 
 /// The rings of one shard: element `s` leads to or from shard `s`; none to itself.

@@ -18,14 +18,15 @@ use super::mesh::{self, Mail, MailRings, Mesh};
 use crate::broker::SharedDirectory;
 use crate::broker::control::{Control, ControlSettings, LoadedTables};
 use crate::broker::delay::{DelayProgress, Delivery, deliver_level};
-use crate::broker::shard::{NodeLink, ShardBroker, ShardSettings, Verdict, Wanted};
+use crate::broker::shard::{ShardBroker, ShardSettings};
+use crate::broker::verdict::{NodeLink, Verdict, Wanted};
 use crate::dispatch::{Receiver, Sender};
 use crate::format::config_files::DelayOffsetsFile;
 use crate::io::{self, Blocking, SharedMap};
 use crate::net::{self, Connection, Hub, NetLimits, Service};
 use crate::store::{
     Builder, DispatchUnit, DurableUpTo, IndexBuilder, Keeper, KeyEntry, Layout, LocalWake, QueueList, QueueView,
-    ReplyBatch, Shared, ShardStore, SubmitBatch, Submitter,
+    ReplyBatch, ShardStore, Shared, SubmitBatch, Submitter,
 };
 use crate::types::{ShardId, TagsCode, Timestamp};
 use crate::wire::{Command, ConnId, FrameBounds, Peer, first_frame};
@@ -124,12 +125,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         control = Some(core);
     }
     let store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), index.clone());
-    let link = Rc::new(Link {
-        shard,
-        mesh: Rc::clone(&mesh),
-        control: control.clone(),
-        tickets: RefCell::default(),
-    });
+    let link = Rc::new(Link { shard, mesh: Rc::clone(&mesh), control: control.clone(), tickets: RefCell::default() });
     let levels = settings.delay_levels.clone();
     let broker = ShardBroker::new(store.clone(), Arc::clone(&directory), Rc::clone(&link) as _, settings);
     let core = Rc::new_cyclic(|me| ShardCore {
@@ -201,7 +197,12 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         }
     };
     if io::within(DRAIN_LIMIT, drained).await.is_none() {
-        tracing::warn!(shard = shard.0, puts = submitter.pending(), unsent = hub.unsent(), "stopping with answers unsent");
+        tracing::warn!(
+            shard = shard.0,
+            puts = submitter.pending(),
+            unsent = hub.unsent(),
+            "stopping with answers unsent"
+        );
     }
     hub.close_all();
     // The writer ends once every shard has closed its ring, then closes those to here.

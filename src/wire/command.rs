@@ -5,8 +5,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::frame::{FrameBounds, FrameError, HeaderType};
-use super::{binary_header, json_header};
+use super::frame::HeaderType;
 
 /// Version 5.3.3, what a node of profile "5" says it is. Source: remoting.md 1.6.
 pub const VERSION_5: i32 = 479;
@@ -94,33 +93,6 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Reads the frame that [`super::first_frame`] found at `bounds` of the same buffer.
-    ///
-    /// # Errors
-    /// The header is no JSON object or breaks the binary layout. Unknown and missing fields are no errors.
-    ///
-    /// # Panics
-    /// If `bounds` is not of this buffer.
-    pub fn decode(frame: &'a [u8], bounds: &FrameBounds) -> Result<Command<'a>, FrameError> {
-        let mut command = Command {
-            header_type: bounds.header_type,
-            code: 0,
-            language: Language::default(),
-            version: 0,
-            opaque: 0,
-            flag: 0,
-            remark: None,
-            ext: ExtFields::default(),
-            body: &frame[bounds.body.clone()],
-        };
-        let header = &frame[bounds.header.clone()];
-        match bounds.header_type {
-            HeaderType::Json => json_header::decode_into(header, &mut command)?,
-            HeaderType::Rocketmq => binary_header::decode_into(header, &mut command)?,
-        }
-        Ok(command)
-    }
-
     pub fn is_response(&self) -> bool {
         self.flag & FLAG_RESPONSE != 0
     }

@@ -15,6 +15,7 @@ pub mod client_config;
 pub mod cluster;
 pub mod code;
 mod command;
+mod decode;
 mod encode;
 mod frame;
 pub mod headers;
