@@ -22,6 +22,8 @@ pub enum Torn {
     Form(BadRecord),
     /// The body's CRC does not match.
     BodyCrc,
+    /// The last record of the log, and its properties end in zeros: they were not all written. No checksum covers them.
+    Unfinished,
     /// It says that it belongs elsewhere: bytes left from an earlier use of the file.
     Elsewhere { says: PhyOffset },
 }
@@ -43,6 +45,7 @@ impl std::fmt::Display for Torn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Torn::Form(why) => why.fmt(f),
+            Torn::Unfinished => f.write_str("the properties are cut"),
             Torn::BodyCrc => f.write_str("the body does not match its CRC"),
             Torn::Elsewhere { says } => write!(f, "the record says that it lies at {says}"),
         }
@@ -70,6 +73,9 @@ impl<'a> SegmentScan<'a> {
                 Scanned::End(ScanEnd::Rolled { next: self.start.advance(self.bytes.len() as u64) })
             }
             Ok(Header::Record { .. }) => match check(rest, here) {
+                Ok(view) if is_unfinished(&view, rest) => {
+                    Scanned::End(ScanEnd::Torn { at: here, why: Torn::Unfinished })
+                }
                 Ok(view) => {
                     self.at += view.total_len() as usize;
                     Scanned::Record(view)
@@ -91,6 +97,12 @@ fn check(bytes: &[u8], here: PhyOffset) -> Result<RecordView<'_>, Torn> {
         return Err(Torn::BodyCrc);
     }
     Ok(view)
+}
+
+/// Is this the log's last record, with properties that no client sends: ending in a zero byte?
+fn is_unfinished(view: &RecordView<'_>, bytes: &[u8]) -> bool {
+    let behind = &bytes[view.total_len() as usize..];
+    view.raw_properties().last() == Some(&0) && behind.iter().take(record::BLANK_LEN).all(|byte| *byte == 0)
 }
 
 /// The first whole record at or after `from` that belongs where it lies. Tells damage in mid-log from a torn tail.
@@ -130,11 +142,18 @@ mod tests {
             reconsume_times: 0,
             prepared_transaction_offset: 0,
             body,
-            properties: &[],
+            // Ends in a byte that is not zero, so that no proper prefix padded with zeros is the whole.
+            properties: &[b"A\x01b\x02"],
         };
         let at = segment.len();
         let placed = spec.encode_into(segment).unwrap();
-        record::number(&mut segment[at..], placed.store_timestamp_at, QueueOffset(0), PhyOffset(at as u64), Timestamp(1));
+        record::number(
+            &mut segment[at..],
+            placed.store_timestamp_at,
+            QueueOffset(0),
+            PhyOffset(at as u64),
+            Timestamp(1),
+        );
     }
 
     fn scan(bytes: &[u8]) -> (usize, ScanEnd) {
@@ -192,7 +211,8 @@ mod tests {
                 ScanEnd::Clean { at } => assert!(at == PhyOffset(two.len() as u64) && kept < two.len() + 4, "{kept}"),
                 ScanEnd::Rolled { .. } => panic!("{kept}"),
             }
-            assert_eq!(find_record(&segment, PhyOffset(0), PhyOffset(two.len() as u64)), None, "{kept}");
+            let behind = PhyOffset(two.len() as u64 + 1);
+            assert_eq!(find_record(&segment, PhyOffset(0), behind), None, "{kept}");
         }
     }
 
