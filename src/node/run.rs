@@ -47,10 +47,11 @@ const STOP_LIMIT: Duration = Duration::from_secs(9);
 /// See [`NodeError`].
 pub fn run(config: Config) -> Result<(), NodeError> {
     let started = Instant::now();
+    ignore_file_size_signal();
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| NodeError::Host(error.to_string()))?;
     let usable = checks::usable_cores();
-    let placement = Placement::choose(&usable, config.cores.writer, config.cores.shards.as_deref())
-        .map_err(NodeError::Host)?;
+    let placement =
+        Placement::choose(&usable, config.cores.writer, config.cores.shards.as_deref()).map_err(NodeError::Host)?;
     let shard_count = placement.shards.len();
     checks::io_uring()?;
     checks::locked_memory(shard_count + 1, IO_MEMORY_LEN)?;
@@ -194,9 +195,7 @@ fn start(
             let Some(writer) = writer else { return shard_core::run(parts, ready).await };
             // One executor for both: the rings work within a core, too.
             let (opened, is_open) = flume::bounded(1);
-            let writer = glommio::spawn_local(async move {
-                writer_core::run(writer, move || told(&opened)).await
-            });
+            let writer = glommio::spawn_local(async move { writer_core::run(writer, move || told(&opened)).await });
             if is_open.recv_async().await.is_err() {
                 return writer.await.map(|()| Vec::new());
             }
@@ -245,6 +244,12 @@ where
         }));
     }
     Ok(Executor { role, handle, alive })
+}
+
+/// Makes a write beyond a limit of file sizes fail with an error code, as a full disk does, and not end the process.
+fn ignore_file_size_signal() {
+    // SAFETY: ignoring a signal installs no handler; the call is made before any other thread starts.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Says that something is ready; if nobody listens any more, the start was given up already.

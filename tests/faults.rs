@@ -1,0 +1,130 @@
+//! Faults of the disk under a real node: what cannot be written is refused, what was acknowledged stays, reads go on.
+//!
+//! A limit on file sizes, set on the running process, makes the next append fail; a folder in a file's place keeps it from
+//! being made. Both are taken away again, to see what mends itself and what must not.
+
+mod harness;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use harness::{Client, HEADER_TYPES, Node, Request};
+use kerolox::wire::code::{request, response};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+const TOPIC: &str = "Faults";
+const MENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Limits the files that the node may write to `len` bytes; `None` lifts the limit.
+fn limit_files(node: &Node, len: Option<u64>) {
+    let pid = Pid::from_raw(node.pid() as i32).expect("the node has a pid");
+    let maximum = None;
+    prlimit(Some(pid), Resource::Fsize, Rlimit { current: len, maximum }).expect("the limit can be set");
+}
+
+fn put_until_it_works(client: &mut Client, asked: &Request) {
+    let deadline = Instant::now() + MENDS_WITHIN;
+    loop {
+        let answer = client.ask(asked);
+        if answer.code == response::SUCCESS {
+            return;
+        }
+        assert!(Instant::now() < deadline, "still refused: {answer:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_failed_append_refuses_every_later_send_until_restart_and_reads_go_on() {
+    for mode in ["\"async\"", "\"sync\""] {
+        let mut node = Node::with(&[("flush.mode", mode), ("store.zero_ahead", "\"off\"")]);
+        let mut client = node.client(HEADER_TYPES[0]);
+        let body = "x".repeat(3000);
+        for _ in 0..4 {
+            assert_eq!(client.put(&Request::send(TOPIC).body(body.as_str())).code, response::SUCCESS);
+        }
+        limit_files(&node, Some(8192));
+        let refused = client.ask(&Request::send(TOPIC).body("lost"));
+        assert_eq!(refused.code, response::SERVICE_NOT_AVAILABLE, "{mode} {refused:?}");
+        limit_files(&node, None);
+        let refused = client.ask(&Request::send(TOPIC).body("lost too"));
+        assert_eq!(refused.code, response::SERVICE_NOT_AVAILABLE, "poisoned until restart, {mode} {refused:?}");
+        assert!(refused.remark.contains("restart"), "{refused:?}");
+        assert_eq!(client.pull_until(TOPIC, 0, 4).bodies(), vec![body.clone(); 4], "{mode}");
+        assert!(node.log().contains("commit log write failed"), "{}", node.log());
+
+        node.kill();
+        node.start_again();
+        let mut client = node.client(HEADER_TYPES[0]);
+        assert_eq!(client.max_offset(TOPIC), 4, "{mode}");
+        assert_eq!(client.put(&Request::send(TOPIC).body("after")).number("queueOffset"), 4, "{mode}");
+    }
+}
+
+#[test]
+fn a_poisoned_node_stops_when_asked_and_keeps_abort_so_that_the_next_start_recovers() {
+    let mut node = Node::with(&[("store.zero_ahead", "\"off\"")]);
+    let mut client = node.client(HEADER_TYPES[0]);
+    let body = "x".repeat(9000);
+    assert_eq!(client.put(&Request::send(TOPIC).body(body.as_str())).code, response::SUCCESS);
+    limit_files(&node, Some(4096));
+    assert_eq!(client.ask(&Request::send(TOPIC)).code, response::SERVICE_NOT_AVAILABLE);
+    limit_files(&node, None);
+    node.stop();
+    assert!(node.root().join("abort").exists());
+    node.start_again();
+    assert_eq!(node.client(HEADER_TYPES[0]).pull_until(TOPIC, 0, 1).bodies(), [body]);
+}
+
+#[test]
+fn a_segment_that_cannot_be_made_refuses_sends_until_it_can() {
+    let mut node = Node::with(&[("store.commitlog_file_size", "\"5MiB\"")]);
+    let blocked = node.root().join("commitlog").join("00000000000005242880");
+    fs::create_dir(&blocked).unwrap();
+    fs::write(blocked.join("in the way"), "").unwrap();
+    let mut client = node.client(HEADER_TYPES[0]);
+    let asked = Request::send(TOPIC).body(vec![b'x'; 1 << 20]);
+    let mut stored = 0;
+    let refused = loop {
+        let answer = client.ask(&asked);
+        if answer.code != response::SUCCESS {
+            break answer;
+        }
+        stored += 1;
+        assert!(stored < 6, "more fits into a segment than it holds");
+    };
+    assert_eq!(refused.code, response::SYSTEM_ERROR, "{refused:?}");
+    // What still fits goes on meanwhile.
+    assert_eq!(client.put(&Request::send(TOPIC).body("small")).number("queueOffset"), stored);
+    fs::remove_dir_all(&blocked).unwrap();
+    put_until_it_works(&mut client, &asked);
+    assert_eq!(client.max_offset(TOPIC), stored + 2);
+    assert!(node.stop().success());
+    node.start_again();
+    assert_eq!(node.client(HEADER_TYPES[0]).max_offset(TOPIC), stored + 2);
+}
+
+#[test]
+fn a_consume_queue_that_cannot_be_made_stops_sends_and_loses_nothing() {
+    let node = Node::start();
+    let mut client = node.client(HEADER_TYPES[0]);
+    let dir = node.root().join("consumequeue");
+    fs::create_dir_all(&dir).unwrap();
+    let blocked = dir.join("Blocked");
+    fs::write(&blocked, "in the way").unwrap();
+    // The first message is in the log before its queue is found to be impossible.
+    assert_eq!(client.put(&Request::send("Blocked").body("first")).code, response::SUCCESS);
+    let deadline = Instant::now() + MENDS_WITHIN;
+    loop {
+        let answer = client.ask(&Request::send("Other").body("refused"));
+        if answer.code == response::SERVICE_NOT_AVAILABLE {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{answer:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(client.ask(&Request::queue(request::GET_MAX_OFFSET, "Blocked")).number("offset"), 0);
+    fs::remove_file(&blocked).unwrap();
+    put_until_it_works(&mut client, &Request::send("Blocked").body("second"));
+    assert_eq!(client.pull_until("Blocked", 0, 2).bodies(), ["first", "second"]);
+}
