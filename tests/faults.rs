@@ -6,9 +6,13 @@
 mod harness;
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{Client, HEADER_TYPES, Node, Request};
+use kerolox::format::checkpoint::Checkpoint;
+use kerolox::types::Timestamp;
 use kerolox::wire::code::{request, response};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
@@ -30,7 +34,7 @@ fn put_until_it_works(client: &mut Client, asked: &Request) {
             return;
         }
         assert!(Instant::now() < deadline, "still refused: {answer:?}");
-        std::thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -121,10 +125,43 @@ fn a_consume_queue_that_cannot_be_made_stops_sends_and_loses_nothing() {
             break;
         }
         assert!(Instant::now() < deadline, "{answer:?}");
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(client.ask(&Request::queue(request::GET_MAX_OFFSET, "Blocked")).number("offset"), 0);
     fs::remove_file(&blocked).unwrap();
     put_until_it_works(&mut client, &Request::send("Blocked").body("second"));
     assert_eq!(client.pull_until("Blocked", 0, 2).bodies(), ["first", "second"]);
+}
+
+/// The checkpoint bounds the next recovery, so it must not wait for a pause in the load.
+#[test]
+fn the_checkpoint_moves_while_the_load_never_pauses() {
+    let node = Node::with(&[("flush.interval_ms", "20"), ("flush.least_pages", "0")]);
+    let stop = AtomicBool::new(false);
+    let physic = thread::scope(|scope| {
+        // Several, so that something is appended during every flush.
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = node.client(HEADER_TYPES[0]);
+                let asked = Request::send(TOPIC).body("x");
+                (0..100).for_each(|_| drop(client.send(&asked)));
+                while !stop.load(Ordering::Relaxed) {
+                    client.read();
+                    client.send(&asked);
+                }
+            });
+        }
+        let deadline = Instant::now() + MENDS_WITHIN;
+        let physic = loop {
+            let bytes = fs::read(node.root().join("checkpoint")).unwrap_or_default();
+            let physic = Checkpoint::decode(&bytes).unwrap_or_default().physic;
+            if physic > Timestamp(0) || Instant::now() > deadline {
+                break physic;
+            }
+            thread::sleep(Duration::from_millis(50));
+        };
+        stop.store(true, Ordering::Relaxed);
+        physic
+    });
+    assert!(physic > Timestamp(0), "still {physic} after {MENDS_WITHIN:?} of load");
 }

@@ -57,6 +57,11 @@ impl LogEnd {
         self.at = at.advance(len);
     }
 
+    /// The store time of the newest record.
+    pub fn last_stored_at(&self) -> Timestamp {
+        self.last_stored_at
+    }
+
     /// The store time of the next record: the clock, but never before the record ahead of it (rule R16).
     pub fn stored_at(&mut self, clock: Timestamp) -> Timestamp {
         self.last_stored_at = self.last_stored_at.max(clock);

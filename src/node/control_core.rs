@@ -19,7 +19,8 @@ use crate::io::{self, Blocking};
 use crate::net::{self, Hub};
 use crate::store::{Layout, QueueRegistry, QueueView, Shared};
 use crate::types::{QueueKey, QueueOffset, ShardId, Timestamp};
-use crate::wire::{Command, ConnId, FLAG_ONEWAY, HeaderType, Peer, encode_request};
+use crate::wire::code::response;
+use crate::wire::{Command, ConnId, FLAG_ONEWAY, HeaderType, Peer, Response, encode_request};
 
 /// The shard whose core runs control and the index builder.
 pub const CONTROL_SHARD: ShardId = ShardId(0);
@@ -88,9 +89,13 @@ impl ControlCore {
         }
         let this = Rc::clone(self);
         glommio::spawn_local(async move {
-            this.persist(outcome.dirty).await;
+            let saved = this.persist(outcome.dirty).await;
+            let answer = match saved {
+                Ok(()) => outcome.response,
+                Err(why) => Response::fail(response::SYSTEM_ERROR, format!("done, but not saved: {why}")),
+            };
             if !oneway {
-                this.with_output(conn, &mut |out| outcome.response.encode(out, header_type, opaque, this.version));
+                this.with_output(conn, &mut |out| answer.encode(out, header_type, opaque, this.version));
             }
         })
         .detach();
@@ -121,7 +126,8 @@ impl ControlCore {
         };
         match made {
             Some(dirty) => {
-                self.persist(dirty).await;
+                // Not saved, it exists all the same until the node stops; the failure is in the log.
+                let _ = self.persist(dirty).await;
                 true
             }
             None => false,
@@ -168,7 +174,10 @@ impl ControlCore {
     }
 
     /// Writes the files of the tables that changed, on the helper thread, in the order of the changes.
-    async fn persist(&self, dirty: Dirty) {
+    ///
+    /// # Errors
+    /// The file and what is wrong with it; it is in the log already.
+    async fn persist(&self, dirty: Dirty) -> Result<(), String> {
         let mut files = Vec::new();
         {
             let control = self.control.borrow();
@@ -185,10 +194,10 @@ impl ControlCore {
         if dirty.topics {
             self.register();
         }
-        self.write(files).await;
+        self.write(files).await
     }
 
-    async fn write(&self, files: Vec<(std::path::PathBuf, Vec<u8>)>) {
+    async fn write(&self, files: Vec<(std::path::PathBuf, Vec<u8>)>) -> Result<(), String> {
         let done = self
             .blocking
             .run(move || {
@@ -197,9 +206,10 @@ impl ControlCore {
                 })
             })
             .await;
-        if let Err(error) = done {
+        if let Err(error) = &done {
             tracing::error!(%error, "a table could not be saved; it is lost if the node stops now");
         }
+        done
     }
 
     /// Tells outside name servers what this node has; failures are retried by the next round.
@@ -264,9 +274,11 @@ impl ControlCore {
         loop {
             io::sleep(OFFSETS_INTERVAL).await;
             let updates = self.control.borrow().consumer_offset_updates();
-            if updates != std::mem::replace(&mut saved, updates) {
+            if updates != saved {
                 let bytes = self.control.borrow().encode_consumer_offsets();
-                self.write(vec![(self.layout.config(names::CONSUMER_OFFSETS), bytes)]).await;
+                if self.write(vec![(self.layout.config(names::CONSUMER_OFFSETS), bytes)]).await.is_ok() {
+                    saved = updates;
+                }
             }
         }
     }
@@ -277,9 +289,10 @@ impl ControlCore {
             io::sleep(DELAY_OFFSETS_INTERVAL).await;
             let table = self.delays.table();
             if table != saved {
-                saved = table;
                 let bytes = self.encode_delay_offsets();
-                self.write(vec![(self.layout.config(names::DELAY_OFFSETS), bytes)]).await;
+                if self.write(vec![(self.layout.config(names::DELAY_OFFSETS), bytes)]).await.is_ok() {
+                    saved = table;
+                }
             }
         }
     }
@@ -316,7 +329,8 @@ impl ControlCore {
                 (self.layout.config(names::DELAY_OFFSETS), self.encode_delay_offsets()),
             ]
         };
-        self.write(files).await;
+        // What fails is in the log; the store still closes.
+        let _ = self.write(files).await;
     }
 }
 

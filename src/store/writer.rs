@@ -91,6 +91,8 @@ pub struct Writer {
     /// Appends that are not yet shown to readers, oldest first.
     groups: RefCell<VecDeque<Group>>,
     next_waiter: Cell<u64>,
+    /// Store time of the newest record that the flush under way (or the last one) covers.
+    flush_stored_at: Cell<Timestamp>,
     /// Segments that may hold unflushed bytes; the last is the one being appended to.
     files: RefCell<VecDeque<Rc<LogFile>>>,
     prepared: RefCell<Option<io::Result<Prepared>>>,
@@ -120,7 +122,6 @@ struct Group {
     waiting: Vec<ReplyBatch>,
     units: Vec<Vec<DispatchUnit>>,
     keys: Vec<KeyEntry>,
-    stored_at: Timestamp,
 }
 
 /// Bytes for one segment.
@@ -173,6 +174,7 @@ impl Writer {
             keys: Outlet::new(rings.keys),
             groups: RefCell::default(),
             next_waiter: Cell::new(0),
+            flush_stored_at: Cell::new(start.last_stored_at),
             files: RefCell::new(VecDeque::from([file])),
             prepared: RefCell::new(None),
             prepare: LocalWake::default(),
@@ -289,10 +291,7 @@ impl Writer {
         let waiter = group.waiter.map(|id| (id, crate::io::steady_ms() + self.shared.settings.sync_timeout_ms));
         self.groups.borrow_mut().push_back(group);
         self.commit.borrow_mut().step(Event::Appended { end, waiter }, &mut actions);
-        let flush_to = actions.iter().find_map(|action| match action {
-            Action::Flush { to } => Some(*to),
-            _ => None,
-        });
+        let flush_to = self.flush_target(&actions);
         self.turn_since.set(crate::io::steady_ms().max(1));
         self.busy.wake();
         // A durable write covers only itself, so everything below it must be flushed already.
@@ -311,7 +310,11 @@ impl Writer {
         }
         let took = began.elapsed();
         self.stages.borrow_mut().record(if durable { Stage::Flush } else { Stage::Append }, took);
-        if durable { self.shared.note_flush(took) } else { self.shared.note_write(took) }
+        if durable {
+            self.shared.note_flush(took)
+        } else {
+            self.shared.note_write(took)
+        }
         self.shared.set_appended(end);
         if let Some(group) = self.groups.borrow_mut().iter_mut().find(|group| group.end == end) {
             group.written = true;
@@ -353,7 +356,6 @@ impl Writer {
                 waiting: (0..shards).map(|_| ReplyBatch::default()).collect(),
                 units: (0..shards).map(|_| Vec::new()).collect(),
                 keys: Vec::new(),
-                stored_at,
             },
         };
         let queued: usize = batches.iter().map(|(_, batch)| batch.puts.len()).sum();
@@ -542,29 +544,24 @@ impl Writer {
         let mut actions = Vec::new();
         self.commit.borrow_mut().step(Event::Flushed { to }, &mut actions);
         self.shared.set_flushed(to);
-        let stored_at = self.groups.borrow().iter().take_while(|group| group.end <= to).last().map(|g| g.stored_at);
-        if let Some(stored_at) = stored_at.or((self.shared.appended() == to).then(|| self.newest_stored_at())) {
-            self.shared.flushed_stored_at.store(stored_at.0 as u64, std::sync::atomic::Ordering::Release);
-        }
+        self.shared.flushed_stored_at.store(self.flush_stored_at.get().0 as u64, std::sync::atomic::Ordering::Release);
         if self.shared.settings.flush == FlushMode::Sync {
             self.show(to);
         }
         self.forget_flushed_files(to);
-        let mut next = None;
-        for action in actions {
-            match action {
-                Action::Flush { to } => next = Some(to),
-                // `show` has answered them with everything else before `to`.
-                Action::Release(_) => {}
-                Action::Fail(id) | Action::TimeOut(id) => unreachable!("waiter {id:?} of a flush that succeeded"),
-            }
-        }
-        next
+        // `show` has answered the waiters that are released.
+        self.flush_target(&actions)
     }
 
-    fn newest_stored_at(&self) -> Timestamp {
-        // The same clock rule as for records: never before the newest of them.
-        self.end.borrow_mut().stored_at(Timestamp(i64::MIN))
+    /// Where the flush among `actions` leads, if there is one. It covers everything appended so far, and the newest store
+    /// time of that is noted for the checkpoint.
+    fn flush_target(&self, actions: &[Action]) -> Option<PhyOffset> {
+        let to = actions.iter().find_map(|action| match action {
+            Action::Flush { to } => Some(*to),
+            _ => None,
+        })?;
+        self.flush_stored_at.set(self.end.borrow().last_stored_at());
+        Some(to)
     }
 
     /// Lets readers and builders see everything before `to`, and answers those who waited for it.
@@ -630,8 +627,8 @@ impl Writer {
         if !self.commit.borrow().is_poisoned() {
             self.commit.borrow_mut().step(Event::FlushDue, &mut actions);
         }
-        if let Some(Action::Flush { to }) = actions.first() {
-            self.flush(*to).await;
+        if let Some(to) = self.flush_target(&actions) {
+            self.flush(to).await;
         }
         while self.commit.borrow().is_flushing() && !self.shared.is_poisoned() {
             crate::io::sleep(Duration::from_millis(1)).await;
@@ -641,11 +638,8 @@ impl Writer {
     /// Flushes what nobody waits for: on an async node by the interval rule, on a sync node soon.
     async fn run_flusher(self: Rc<Self>) {
         let settings = self.shared.settings.clone();
-        let mut rule = FlushRule::new(
-            settings.flush_least_pages,
-            settings.flush_thorough_interval_ms,
-            crate::io::steady_ms(),
-        );
+        let mut rule =
+            FlushRule::new(settings.flush_least_pages, settings.flush_thorough_interval_ms, crate::io::steady_ms());
         let interval = match settings.flush {
             FlushMode::Async => settings.flush_interval_ms,
             FlushMode::Sync => UNWAITED_FLUSH_MS,
@@ -666,8 +660,8 @@ impl Writer {
             }
             let mut actions = Vec::new();
             self.commit.borrow_mut().step(Event::FlushDue, &mut actions);
-            if let Some(Action::Flush { to }) = actions.first() {
-                self.flush(*to).await;
+            if let Some(to) = self.flush_target(&actions) {
+                self.flush(to).await;
             }
         }
     }
