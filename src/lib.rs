@@ -14,6 +14,7 @@
 //! | 2 | [`log`], [`dispatch`], [`queue`], [`index`] | decide, without I/O, clock or await |
 //! | 1 | [`format`](mod@format), [`wire`], [`io`] | bytes on disk; bytes on the wire; files |
 //! | 0 | [`types`] | the words of the field |
+//! | beside | [`tuning`] | look at the host |
 //! | shafts | [`config`], [`metrics`] | settings in, numbers out; open to every floor |
 //!
 //! `docs/ARCHITECTURE.md` tells the story on one page.
@@ -24,6 +25,10 @@ pub mod types;
 // Shafts: any floor may read a setting from one or count in the other.
 pub mod config;
 pub mod metrics;
+
+// Host settings: a folder of its own beside `src`, used by the node at start and by `kerolox-tune`.
+#[path = "../tuning/mod.rs"]
+pub mod tuning;
 
 // Floor 1
 pub mod format;

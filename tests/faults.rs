@@ -144,7 +144,9 @@ fn the_checkpoint_moves_while_the_load_never_pauses() {
             scope.spawn(|| {
                 let mut client = node.client(HEADER_TYPES[0]);
                 let asked = Request::send(TOPIC).body("x");
-                (0..100).for_each(|_| drop(client.send(&asked)));
+                for _ in 0..100 {
+                    client.send(&asked);
+                }
                 while !stop.load(Ordering::Relaxed) {
                     client.read();
                     client.send(&asked);

@@ -83,6 +83,10 @@ pub struct NetConfig {
     pub max_connections: usize,
     /// A connection without traffic in either direction for this long is closed.
     pub idle_timeout_ms: u64,
+    /// A frame that has begun and does not go on for this long ends its connection.
+    pub frame_stall_ms: u64,
+    /// A peer that takes nothing of what waits for it for this long is closed.
+    pub write_stall_ms: u64,
 }
 
 impl NetConfig {
@@ -363,6 +367,8 @@ fn net(gate: &mut Gate<'_>, raw: raw::RawNet) -> NetConfig {
         vip: gate.switch("net.vip", raw.vip, true),
         max_connections: gate.integer("net.max_connections", raw.max_connections, 50_000, 1..=10_000_000),
         idle_timeout_ms: gate.integer("net.idle_timeout_ms", raw.idle_timeout_ms, 120_000, 1_000..=86_400_000),
+        frame_stall_ms: gate.integer("net.frame_stall_ms", raw.frame_stall_ms, 30_000, 1_000..=86_400_000),
+        write_stall_ms: gate.integer("net.write_stall_ms", raw.write_stall_ms, 60_000, 1_000..=86_400_000),
     }
 }
 

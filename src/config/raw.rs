@@ -38,6 +38,8 @@ pub(super) struct RawNet {
     pub vip: Raw,
     pub max_connections: Raw,
     pub idle_timeout_ms: Raw,
+    pub frame_stall_ms: Raw,
+    pub write_stall_ms: Raw,
 }
 
 #[derive(Debug, Default, Deserialize)]

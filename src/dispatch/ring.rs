@@ -110,10 +110,7 @@ pub fn ring<T: Send>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         producer: Apart(Sleeper::new()),
         closed: AtomicBool::new(false),
     });
-    (
-        Sender { shared: Arc::clone(&shared), tail: 0, head_seen: 0 },
-        Receiver { shared, head: 0, tail_seen: 0 },
-    )
+    (Sender { shared: Arc::clone(&shared), tail: 0, head_seen: 0 }, Receiver { shared, head: 0, tail_seen: 0 })
 }
 
 impl<T: Send> Sender<T> {

@@ -9,8 +9,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub enum LockError {
     /// Another process (Kerolox or a Java broker) works on this store; its pid if the kernel tells.
-    Held { path: PathBuf, pid: Option<i32> },
-    Io { path: PathBuf, source: io::Error },
+    Held {
+        path: PathBuf,
+        pid: Option<i32>,
+    },
+    Io {
+        path: PathBuf,
+        source: io::Error,
+    },
 }
 
 impl std::fmt::Display for LockError {
@@ -20,7 +26,11 @@ impl std::fmt::Display for LockError {
                 write!(f, "{}: the store is in use by process {pid}; stop it or choose another --data", path.display())
             }
             LockError::Held { path, pid: None } => {
-                write!(f, "{}: the store is in use by another process; stop it or choose another --data", path.display())
+                write!(
+                    f,
+                    "{}: the store is in use by another process; stop it or choose another --data",
+                    path.display()
+                )
             }
             LockError::Io { path, source } => write!(f, "{}: cannot lock the store: {source}", path.display()),
         }

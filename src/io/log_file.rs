@@ -32,8 +32,12 @@ pub struct LogFile {
 
 enum Kind {
     /// `durable`: the same file, each write on stable storage before it returns.
-    Buffered { durable: BufferedFile },
-    Mapped { map: SharedMap },
+    Buffered {
+        durable: BufferedFile,
+    },
+    Mapped {
+        map: SharedMap,
+    },
 }
 
 impl LogFile {
@@ -156,7 +160,6 @@ impl ReadFile {
         Ok(())
     }
 }
-
 
 fn into_io(error: glommio::GlommioError<()>) -> io::Error {
     error.into()

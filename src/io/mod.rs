@@ -15,7 +15,9 @@ mod shared_map;
 
 pub use blocking::{Blocking, Job};
 pub use clock::{now, sleep, steady_ms, utc_offset_s, within};
-pub use files::{create_full_length, fsync_dir, read_if_present, remove_if_present, replace_keeping_old, written_ranges};
+pub use files::{
+    create_full_length, fsync_dir, read_if_present, remove_if_present, replace_keeping_old, written_ranges,
+};
 pub use lock::{LockError, StoreLock};
 pub use log_file::{AppendMode, LogFile, ReadFile, ZERO_LEN};
 pub use segment::{Segment, SegmentSet};

@@ -39,9 +39,7 @@ pub fn is_resident(file: &File, map: *const u8, at: u64, len: u64) -> bool {
         let range = CachestatRange { off: first, len: pages * PAGE_LEN };
         let mut stat = Cachestat::default();
         // SAFETY: both structs are laid out as the kernel wants them and live through the call.
-        let result = unsafe {
-            libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0)
-        };
+        let result = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0) };
         if result == 0 {
             return stat.nr_cache >= pages;
         }
@@ -49,6 +47,7 @@ pub fn is_resident(file: &File, map: *const u8, at: u64, len: u64) -> bool {
     }
     let mut states = smallvec::SmallVec::<[u8; 256]>::from_elem(0, pages as usize);
     // SAFETY: `states` has one byte a page; mincore reports unmapped ranges as an error.
-    let result = unsafe { libc::mincore(map.add(first as usize) as *mut _, (pages * PAGE_LEN) as usize, states.as_mut_ptr()) };
+    let result =
+        unsafe { libc::mincore(map.add(first as usize) as *mut _, (pages * PAGE_LEN) as usize, states.as_mut_ptr()) };
     result == 0 && states.iter().all(|state| state & 1 == 1)
 }

@@ -61,7 +61,12 @@ impl fmt::Display for Stages {
             }
             let gap = if std::mem::take(&mut first) { "" } else { ", " };
             let (p50, p99) = (histogram.value_at_quantile(0.5), histogram.value_at_quantile(0.99));
-            write!(f, "{gap}{name} p50 {p50}{unit} p99 {p99}{unit} max {}{unit} ×{}", histogram.max(), histogram.len())?;
+            write!(
+                f,
+                "{gap}{name} p50 {p50}{unit} p99 {p99}{unit} max {}{unit} ×{}",
+                histogram.max(),
+                histogram.len()
+            )?;
         }
         if first { f.write_str("nothing ran") } else { Ok(()) }
     }

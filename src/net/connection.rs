@@ -7,13 +7,14 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
 
-use super::Service;
 use super::hub::Hub;
+use super::{Room, Service};
 use crate::store::LocalWake;
 use crate::wire::{ConnId, Peer, expected_len, first_frame};
 
@@ -27,8 +28,10 @@ const UNSENT_LEN_HARD: usize = 32 << 20;
 const KEPT_BUFFER_LEN: usize = 256 * 1024;
 /// While too many bytes of unfinished frames are held, connections with more than this are not read from.
 const UNFINISHED_LEN_FREE: usize = 64 * 1024;
-/// Full reads in a row before other tasks get a turn.
-const READS_A_TURN: u32 = 4;
+/// How often they look whether there is room again.
+const UNFINISHED_RETRY: Duration = Duration::from_millis(10);
+/// How often a connection looks whether the service has room again.
+const ROOM_RETRY: Duration = Duration::from_millis(1);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_LEN]);
@@ -65,6 +68,8 @@ pub struct Connection {
     blocked: Cell<bool>,
     drained: LocalWake,
     frame_begun: Cell<bool>,
+    /// The service has no room for more of this connection's frames.
+    full: Cell<bool>,
     read_ms: Cell<u64>,
     written_ms: Cell<u64>,
 }
@@ -73,7 +78,6 @@ impl Connection {
     /// Takes over an accepted socket.
     pub(super) fn open(stream: TcpStream, hub: Rc<Hub>) -> io::Result<Rc<Connection>> {
         stream.set_nodelay(true)?;
-        reuse_address(stream.as_raw_fd());
         let remote = stream.peer_addr()?;
         let id = hub.next_id();
         let now = crate::io::steady_ms();
@@ -89,6 +93,7 @@ impl Connection {
             blocked: Cell::new(false),
             drained: LocalWake::default(),
             frame_begun: Cell::new(false),
+            full: Cell::new(false),
             read_ms: Cell::new(now),
             written_ms: Cell::new(now),
             hub,
@@ -127,12 +132,9 @@ impl Connection {
     /// Reads and serves frames until the peer or an error ends it.
     pub(super) async fn run(self: Rc<Self>, service: Rc<dyn Service>) {
         let mut unfinished = BytesMut::new();
-        let mut full_reads = 0;
         while self.open.get() {
             let read = poll_fn(|cx| {
-                READ_BUFFER.with_borrow_mut(|buffer| {
-                    Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buffer)
-                })
+                READ_BUFFER.with_borrow_mut(|buffer| Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buffer))
             })
             .await;
             let len = match read {
@@ -160,9 +162,17 @@ impl Connection {
             if unfinished.is_empty() && unfinished.capacity() > KEPT_BUFFER_LEN {
                 unfinished = BytesMut::new();
             }
-            // Frames that were read but not served because too many answers wait: go on as those leave.
-            while self.open.get() && self.unsent() > UNSENT_LEN_SOFT {
-                self.drained.wait().await;
+            // Frames that were read but not served because too many answers wait, or the service has no room: go on as
+            // those leave and this comes.
+            while self.open.get() && (self.unsent() > UNSENT_LEN_SOFT || self.full.get()) {
+                // It is not the peer's next byte that is waited for.
+                self.frame_begun.set(false);
+                if self.full.get() {
+                    crate::io::sleep(ROOM_RETRY).await;
+                    self.full.set(!service.has_room());
+                } else {
+                    self.drained.wait().await;
+                }
                 let before = unfinished.len();
                 match self.serve(&unfinished, &*service) {
                     Ok(used) => unfinished.advance(used),
@@ -170,16 +180,24 @@ impl Connection {
                 }
                 self.count_unfinished(before, unfinished.len());
             }
-            while self.open.get() && unfinished.len() > UNFINISHED_LEN_FREE && self.hub.limits.is_over() {
-                crate::io::sleep(std::time::Duration::from_millis(10)).await;
+            if unfinished.len() > UNFINISHED_LEN_FREE {
+                while self.open.get() && self.hub.limits.is_over() && !self.hub.may_pass(self.id) {
+                    self.frame_begun.set(false);
+                    crate::io::sleep(UNFINISHED_RETRY).await;
+                }
+            } else {
+                self.hub.has_passed(self.id);
             }
-            full_reads = if len == READ_LEN { full_reads + 1 } else { 0 };
-            if full_reads >= READS_A_TURN {
-                full_reads = 0;
-                glommio::executor().yield_if_needed().await;
+            if !unfinished.is_empty() && !self.frame_begun.replace(true) {
+                self.read_ms.set(crate::io::steady_ms());
+            }
+            // A peer that always has more must not keep the core to itself.
+            if len == READ_LEN {
+                super::pause().await;
             }
         }
         self.count_unfinished(unfinished.len(), 0);
+        self.hub.has_passed(self.id);
         self.close();
         self.hub.remove(self.id);
         service.closed(&self);
@@ -189,11 +207,12 @@ impl Connection {
     fn serve(self: &Rc<Self>, bytes: &[u8], service: &dyn Service) -> Result<usize, crate::wire::FrameError> {
         let mut used = 0;
         while self.unsent() <= UNSENT_LEN_SOFT
+            && !self.full.get()
             && self.open.get()
             && let Some(bounds) = first_frame(&bytes[used..])?
         {
             let frame = &bytes[used..used + bounds.total_len];
-            service.frame(self, frame, &bounds);
+            self.full.set(service.frame(self, frame, &bounds) == Room::Full);
             used += bounds.total_len;
         }
         Ok(used)
@@ -217,9 +236,8 @@ impl Connection {
         let mut out = self.out.borrow_mut();
         while !out.is_empty() {
             // SAFETY: the descriptor belongs to `stream`, which lives as long as `self`; the buffer is live.
-            let sent = unsafe {
-                libc::send(self.fd, out.as_ptr().cast(), out.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-            };
+            let sent =
+                unsafe { libc::send(self.fd, out.as_ptr().cast(), out.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
             if sent < 0 {
                 let error = io::Error::last_os_error();
                 match error.kind() {
@@ -236,7 +254,11 @@ impl Connection {
             out.advance(sent as usize);
             self.written_ms.set(crate::io::steady_ms());
         }
-        if out.capacity() > KEPT_BUFFER_LEN { *out = BytesMut::new() } else { out.clear() }
+        if out.capacity() > KEPT_BUFFER_LEN {
+            *out = BytesMut::new()
+        } else {
+            out.clear()
+        }
         drop(out);
         // The reader may wait for this: answers of more than the soft limit can leave in one write.
         self.drained.wake();
@@ -273,22 +295,6 @@ impl Connection {
             self.drained.wake();
         })
         .detach();
-    }
-}
-
-/// Lets the port be probed and bound again while this connection lies in TIME_WAIT: the listener itself has only
-/// SO_REUSEPORT, which the probe of the next start must not use.
-fn reuse_address(fd: RawFd) {
-    let on: libc::c_int = 1;
-    // SAFETY: the descriptor is open, and the option's value lives through the call. A failure only delays a restart.
-    unsafe {
-        libc::setsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_REUSEADDR,
-            (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        );
     }
 }
 

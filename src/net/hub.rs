@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,10 +12,6 @@ use super::connection::{Connection, WriteState};
 use crate::types::ShardId;
 use crate::wire::ConnId;
 
-/// A frame that has begun must go on within this.
-const FRAME_STALL_MS_MAX: u64 = 30_000;
-/// A peer must take something of what waits for it within this.
-const WRITE_STALL_MS_MAX: u64 = 60_000;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bounds that all shards share.
@@ -25,28 +22,53 @@ pub struct NetLimits {
     unfinished_len: AtomicU64,
     connections_max: usize,
     connections: AtomicUsize,
-    /// A connection without a byte in either direction is closed after this, in ms (remoting.md 1.7: 120 s).
-    idle_ms_max: u64,
+    /// A connection whose descriptor is not below this is refused: what lies above is for the store's files.
+    descriptors_max: RawFd,
+    times: StallTimes,
+}
+
+/// How long a peer may be silent, in ms.
+#[derive(Clone, Copy, Debug)]
+pub struct StallTimes {
+    /// A connection without a byte in either direction is closed after this (remoting.md 1.7: 120 s).
+    pub idle: u64,
+    /// A frame that has begun must go on within this.
+    pub frame: u64,
+    /// A peer must take something of what waits for it within this.
+    pub write: u64,
 }
 
 impl NetLimits {
-    pub fn new(unfinished_len_max: u64, connections_max: usize, idle_ms_max: u64) -> Arc<NetLimits> {
+    pub fn new(
+        unfinished_len_max: u64,
+        connections_max: usize,
+        descriptors_max: RawFd,
+        times: StallTimes,
+    ) -> Arc<NetLimits> {
         Arc::new(NetLimits {
             unfinished_len_max,
             unfinished_len: AtomicU64::new(0),
             connections_max,
             connections: AtomicUsize::new(0),
-            idle_ms_max,
+            descriptors_max,
+            times,
         })
     }
 
-    /// Takes a place for one more connection; false: there are too many.
-    pub(super) fn enter(&self) -> bool {
-        let fits = self.connections.fetch_add(1, Ordering::Relaxed) < self.connections_max;
-        if !fits {
-            self.leave();
+    /// Takes a place for one more connection.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn enter(&self, descriptor: RawFd) -> Result<(), &'static str> {
+        // The lowest free number is given out, so a high one tells that few are left.
+        if descriptor >= self.descriptors_max {
+            return Err("few file descriptors are left, and the store needs those; raise LimitNOFILE (ulimit -n)");
         }
-        fits
+        if self.connections.fetch_add(1, Ordering::Relaxed) >= self.connections_max {
+            self.leave();
+            return Err("there are net.max_connections of them");
+        }
+        Ok(())
     }
 
     pub(super) fn leave(&self) {
@@ -74,6 +96,9 @@ pub struct Hub {
     connections: RefCell<HashMap<u64, Rc<Connection>>>,
     /// Connections with answers of this turn.
     dirty: RefCell<Vec<Rc<Connection>>>,
+    /// The connection that may finish its frame although too many bytes of such are held: without one, all that wait
+    /// for each other's room would wait for ever.
+    passing: Cell<Option<ConnId>>,
     wake: crate::store::LocalWake,
     arrived: crate::store::LocalWake,
 }
@@ -86,6 +111,7 @@ impl Hub {
             next_seq: Cell::new(1),
             connections: RefCell::default(),
             dirty: RefCell::default(),
+            passing: Cell::new(None),
             wake: Default::default(),
             arrived: Default::default(),
         })
@@ -121,6 +147,20 @@ impl Hub {
         self.limits.leave();
     }
 
+    /// May this connection be read from although too many bytes of unfinished frames are held? One at a time may.
+    pub(super) fn may_pass(&self, id: ConnId) -> bool {
+        let passing = self.passing.get().unwrap_or(id);
+        self.passing.set(Some(passing));
+        passing == id
+    }
+
+    /// Its frame is finished, or the connection gone.
+    pub(super) fn has_passed(&self, id: ConnId) {
+        if self.passing.get() == Some(id) {
+            self.passing.set(None);
+        }
+    }
+
     pub(super) fn mark_dirty(&self, connection: Rc<Connection>) {
         let mut dirty = self.dirty.borrow_mut();
         dirty.push(connection);
@@ -153,6 +193,7 @@ impl Hub {
 
     /// Closes connections that idle, frames that stall, and peers that take nothing. Sleeps while there are none.
     pub async fn run_sweeps(self: Rc<Self>) {
+        let times = self.limits.times;
         loop {
             if self.count() == 0 {
                 self.arrived.wait().await;
@@ -162,9 +203,9 @@ impl Hub {
             for connection in self.connections.borrow().values() {
                 let since = |at: u64| now.saturating_sub(at);
                 let why = match connection.stall() {
-                    stall if since(stall.active_ms) >= self.limits.idle_ms_max => "idle",
-                    stall if stall.frame_begun && since(stall.read_ms) >= FRAME_STALL_MS_MAX => "a frame stalls",
-                    stall if stall.unsent && since(stall.written_ms) >= WRITE_STALL_MS_MAX => "takes no answers",
+                    stall if since(stall.active_ms) >= times.idle => "idle",
+                    stall if stall.frame_begun && since(stall.read_ms) >= times.frame => "a frame stalls",
+                    stall if stall.unsent && since(stall.written_ms) >= times.write => "takes no answers",
                     _ => continue,
                 };
                 tracing::debug!(remote = %connection.remote_addr(), why, "connection closed");

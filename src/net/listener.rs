@@ -2,40 +2,62 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use glommio::net::TcpListener;
+use socket2::{Domain, Socket, Type};
 
 use super::Service;
 use super::connection::Connection;
 use super::hub::Hub;
 
+/// Connections that the kernel may keep until they are accepted (remoting.md 1.7).
+const BACKLOG_LEN: i32 = 1024;
 /// Pause after a failed accept: errors return at once, and a loop on them would spin the core.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Connections accepted in a row before other tasks get a turn.
+const ACCEPTS_A_TURN: u32 = 16;
 
-/// Binds and listens on one shard. Call [`super::probe`] first: this succeeds beside any other node of the same user.
+/// Binds and listens on one shard. Call [`super::claim`] first: this succeeds beside any other node of the same user.
 pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(addr).map_err(io::Error::from)
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
+    rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG_LEN)?;
+    // For the connections, which inherit it, refused ones too: while one of them lies in TIME_WAIT, the probe of the next
+    // start can bind all the same. Against this listener itself it helps no probe.
+    socket.set_reuse_address(true)?;
+    // SAFETY: the descriptor is an open listening socket, and nobody else owns it.
+    Ok(unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) })
 }
 
 /// Accepts until the task is dropped. Each connection is a task of its own.
 pub async fn serve(listener: TcpListener, hub: Rc<Hub>, service: Rc<dyn Service>) {
-    let mut failing = false;
+    // Logged when it begins, not once a connection.
+    let (mut failing, mut refusing) = (false, false);
+    let mut accepts = 0;
     loop {
         match listener.accept().await {
             Ok(stream) => {
                 failing = false;
-                if !hub.limits.enter() {
-                    tracing::warn!("connection refused: there are net.max_connections of them");
-                    continue;
-                }
-                match Connection::open(stream, Rc::clone(&hub)) {
-                    Ok(connection) => {
-                        glommio::spawn_local(connection.run(Rc::clone(&service))).detach();
+                match hub.limits.enter(stream.as_raw_fd()) {
+                    Ok(()) => {
+                        refusing = false;
+                        match Connection::open(stream, Rc::clone(&hub)) {
+                            Ok(connection) => {
+                                glommio::spawn_local(connection.run(Rc::clone(&service))).detach();
+                            }
+                            // The peer was gone before it was greeted.
+                            Err(_) => hub.limits.leave(),
+                        }
                     }
-                    // The peer was gone before it was greeted.
-                    Err(_) => hub.limits.leave(),
+                    Err(why) => {
+                        if !std::mem::replace(&mut refusing, true) {
+                            tracing::warn!(why, "connections are refused");
+                        }
+                    }
                 }
             }
             Err(error) => {
@@ -44,6 +66,11 @@ pub async fn serve(listener: TcpListener, hub: Rc<Hub>, service: Rc<dyn Service>
                 }
                 crate::io::sleep(ACCEPT_RETRY).await;
             }
+        }
+        accepts += 1;
+        if accepts == ACCEPTS_A_TURN {
+            accepts = 0;
+            super::pause().await;
         }
     }
 }

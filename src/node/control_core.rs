@@ -47,6 +47,16 @@ pub struct ControlCore {
     delays: Rc<DelayProgress>,
     next_opaque: Cell<i32>,
     delay_version: RefCell<DelayOffsetsFile>,
+    unsaved: RefCell<Unsaved>,
+    /// Does [`ControlCore::save_rounds`] run?
+    saving: Cell<bool>,
+}
+
+/// Changed tables that are not on disk yet, and who waits for that.
+#[derive(Default)]
+struct Unsaved {
+    tables: Dirty,
+    waiting: Vec<flume::Sender<Result<(), String>>>,
 }
 
 impl ControlCore {
@@ -73,6 +83,8 @@ impl ControlCore {
             delays,
             next_opaque: Cell::new(1),
             delay_version: RefCell::new(delay_file),
+            unsaved: RefCell::default(),
+            saving: Cell::new(false),
         })
     }
 
@@ -173,11 +185,42 @@ impl ControlCore {
         self.mesh.post(conn.shard, Mail::Deliver { conn, frame });
     }
 
-    /// Writes the files of the tables that changed, on the helper thread, in the order of the changes.
+    /// Waits until the tables that changed are on disk. Changes that come while files are written share the next
+    /// write: each file holds its whole table, and a burst of new topics must not write (and keep) a copy for each.
     ///
     /// # Errors
     /// The file and what is wrong with it; it is in the log already.
-    async fn persist(&self, dirty: Dirty) -> Result<(), String> {
+    async fn persist(self: &Rc<Self>, dirty: Dirty) -> Result<(), String> {
+        if !dirty.any() {
+            return Ok(());
+        }
+        let (done, saved) = flume::bounded(1);
+        self.unsaved.borrow_mut().tables |= dirty;
+        self.unsaved.borrow_mut().waiting.push(done);
+        if !self.saving.replace(true) {
+            glommio::spawn_local(Rc::clone(self).save_rounds()).detach();
+        }
+        saved.recv_async().await.unwrap_or_else(|_| Err("the node stops".into()))
+    }
+
+    /// Saves what is unsaved until nothing is.
+    async fn save_rounds(self: Rc<Self>) {
+        loop {
+            let Unsaved { tables, waiting } = self.unsaved.take();
+            if waiting.is_empty() {
+                break;
+            }
+            let saved = self.save(tables).await;
+            for waiter in waiting {
+                // One that does not wait any more needs no answer.
+                let _ = waiter.send(saved.clone());
+            }
+        }
+        self.saving.set(false);
+    }
+
+    /// Writes the files of the tables, on the helper thread.
+    async fn save(&self, dirty: Dirty) -> Result<(), String> {
         let mut files = Vec::new();
         {
             let control = self.control.borrow();

@@ -1,7 +1,9 @@
 //! Why the node does not start, or stopped by itself: one line each, with what to do.
 
 use std::fmt;
+use std::io::ErrorKind;
 
+use crate::io::LockError;
 use crate::net::PortTaken;
 use crate::store::OpenError;
 
@@ -13,7 +15,10 @@ pub enum NodeError {
     Port(PortTaken, &'static str),
     Store(OpenError),
     /// An executor could not start or ended early.
-    Executor { role: String, why: String },
+    Executor {
+        role: String,
+        why: String,
+    },
 }
 
 impl NodeError {
@@ -21,10 +26,23 @@ impl NodeError {
     pub fn exit_code(&self) -> i32 {
         match self {
             NodeError::Host(_) | NodeError::Port(..) => 2,
-            NodeError::Store(OpenError::Io { .. }) | NodeError::Executor { .. } => 1,
+            NodeError::Store(OpenError::Io { source, .. } | OpenError::Lock(LockError::Io { source, .. })) => {
+                if needs_a_hand(source.kind()) {
+                    2
+                } else {
+                    1
+                }
+            }
+            NodeError::Executor { .. } => 1,
             NodeError::Store(_) => 2,
         }
     }
+}
+
+/// Rights, and things in the way, do not change by themselves; a full or failing disk may.
+fn needs_a_hand(kind: ErrorKind) -> bool {
+    use ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, PermissionDenied, ReadOnlyFilesystem};
+    matches!(kind, AlreadyExists | IsADirectory | NotADirectory | PermissionDenied | ReadOnlyFilesystem)
 }
 
 impl fmt::Display for NodeError {

@@ -7,9 +7,11 @@ use crate::io::{Blocking, Job};
 /// Pieces of work that may wait; each awaiting task has at most one, so this is never reached in practice.
 const QUEUE_LEN: usize = 4096;
 
-/// The thread, to be joined after the last [`Blocking`] is gone.
+/// The thread, to be stopped after the last executor has ended.
 pub struct Helper {
     pub blocking: Blocking,
+    /// Ends the thread.
+    end: flume::Sender<Option<Job>>,
     thread: JoinHandle<()>,
 }
 
@@ -17,26 +19,53 @@ impl Helper {
     /// Starts the thread on `core`, which should not be the writer's: what it waits for is mostly the disk, but what it
     /// computes must not delay appends.
     pub fn start(core: usize) -> std::io::Result<Helper> {
-        let (submit, jobs) = flume::bounded::<Job>(QUEUE_LEN);
+        let (submit, jobs) = flume::bounded::<Option<Job>>(QUEUE_LEN);
         let thread = std::thread::Builder::new().name("kerolox-helper".into()).spawn(move || {
             // Not pinned is no fault, only slower.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
-            while let Ok(job) = jobs.recv() {
+            while let Ok(Some(job)) = jobs.recv() {
                 job();
             }
         })?;
+        let end = submit.clone();
         let blocking = Blocking::new(move |job| {
-            if let Err(flume::TrySendError::Full(job)) = submit.try_send(job) {
+            if let Err(flume::TrySendError::Full(Some(job))) = submit.try_send(Some(job)) {
                 // Rather on this core than never.
                 job();
             }
         });
-        Ok(Helper { blocking, thread })
+        Ok(Helper { blocking, end, thread })
     }
 
-    /// Ends the thread once everything handed to it is done.
+    /// Ends the thread once everything handed to it is done. It does not wait for every [`Blocking`] to go: a task that
+    /// ends with its executor, in the middle of an I/O, leaks what it holds.
     pub fn stop(self) {
-        drop(self.blocking);
+        // Without a thread there is nothing to end, and one that panicked has said so.
+        let _ = self.end.send(None);
         let _ = self.thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn it_ends_after_its_work_though_somebody_could_still_hand_it_some() {
+        let helper = Helper::start(0).unwrap();
+        let leaked = helper.blocking.clone();
+        let done = Arc::new(AtomicBool::new(false));
+        let noted = Arc::clone(&done);
+        leaked.start(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            noted.store(true, Ordering::SeqCst);
+        });
+        helper.stop();
+        assert!(done.load(Ordering::SeqCst));
+        drop(leaked);
     }
 }

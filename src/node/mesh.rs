@@ -110,6 +110,14 @@ impl Mesh {
         self.to[to.index()].as_ref().expect("mail to oneself is handled in place").send(mail);
     }
 
+    /// Do letters to that shard wait for room in its ring?
+    ///
+    /// # Panics
+    /// If it is this shard itself.
+    pub fn is_full(&self, to: ShardId) -> bool {
+        self.to[to.index()].as_ref().expect("mail to oneself is handled in place").is_full()
+    }
+
     /// Number of shards.
     pub fn shards(&self) -> usize {
         self.to.len()

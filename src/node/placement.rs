@@ -19,11 +19,7 @@ impl Placement {
     ///
     /// # Errors
     /// One line that names the setting and the cores there are.
-    pub fn choose(
-        usable: &[usize],
-        writer: Option<usize>,
-        shards: Option<&[usize]>,
-    ) -> Result<Placement, String> {
+    pub fn choose(usable: &[usize], writer: Option<usize>, shards: Option<&[usize]>) -> Result<Placement, String> {
         let known = |core: usize, key: &str| {
             if usable.contains(&core) {
                 return Ok(core);
@@ -47,6 +43,11 @@ impl Placement {
         }
         placed.truncate(SHARDS_MAX);
         Ok(Placement { writer, shards: placed })
+    }
+
+    /// How many executors there are.
+    pub fn executors(&self) -> usize {
+        self.shards.len() + usize::from(!self.shards.contains(&self.writer))
     }
 
     /// Do the writer and a shard share a core, and so an executor?

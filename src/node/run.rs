@@ -28,10 +28,9 @@ use crate::dispatch::ring;
 use crate::io::{self, SharedMap};
 use crate::net::{NetLimits, StallTimes};
 use crate::store::{self, Closing, FlushMode, OpenedStore, StoreSettings, WriterRings};
+use crate::tuning::locked_memory;
 use crate::types::ShardId;
 
-/// Memory that glommio registers for an executor's own buffers; three times this is locked.
-const IO_MEMORY_LEN: usize = 1 << 20;
 /// Batches on their way between a shard and the writer; messages are bounded by `limits.put_inflight_*`.
 const SUBMIT_RING_LEN: usize = 1024;
 /// Batches of units (or keys) on their way to a builder; a full ring makes the writer wait.
@@ -53,11 +52,10 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let placement =
         Placement::choose(&usable, config.cores.writer, config.cores.shards.as_deref()).map_err(NodeError::Host)?;
     let shard_count = placement.shards.len();
-    checks::io_uring()?;
-    checks::locked_memory(shard_count + 1, IO_MEMORY_LEN)?;
-    checks::raise_open_files();
+    checks::host(placement.executors())?;
+    let open_files_max = checks::raise_open_files();
     let listen = listen_addrs(&config);
-    checks::ports(&listen)?;
+    let _ports = checks::ports(&listen)?;
     let advertised = advertised(&config)?;
 
     let opened = store::open(store_settings(&config, advertised), checks::memory_len())?;
@@ -69,6 +67,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let limits = NetLimits::new(
         config.limits.frame_bytes_in_progress,
         config.net.max_connections,
+        checks::descriptors_for_connections(open_files_max),
         StallTimes {
             idle: config.net.idle_timeout_ms,
             frame: config.net.frame_stall_ms,
@@ -220,7 +219,7 @@ where
     let (alive_tx, alive) = flume::bounded::<()>(0);
     let builder = LocalExecutorBuilder::new(glommio::Placement::Fixed(core))
         .name(&format!("kerolox-{}", role.replace(' ', "-")))
-        .io_memory(IO_MEMORY_LEN)
+        .io_memory(locked_memory::IO_MEMORY_LEN)
         .spin_before_park(spin);
     let handle = builder
         .spawn(move || async move {
@@ -260,25 +259,21 @@ fn told(ready: &flume::Sender<()>) {
 /// Returns on a signal, or when an executor has ended by itself.
 fn wait_for_signal(signals: &mut Signals, executors: &[Executor]) {
     let handle = signals.handle();
+    // Disconnected once nothing is to be watched any more.
+    let (watching, over) = flume::bounded::<()>(0);
     std::thread::scope(|scope| {
-        // An executor that ends (or panics) drops its end of `alive`.
         for executor in executors {
-            let handle = handle.clone();
-            let alive = executor.alive.clone();
+            let (handle, over) = (handle.clone(), over.clone());
             scope.spawn(move || {
-                let mut selector = Some(alive);
-                while let Some(alive) = selector.take() {
-                    match alive.recv_timeout(Duration::from_millis(500)) {
-                        Err(flume::RecvTimeoutError::Timeout) if !handle.is_closed() => selector = Some(alive),
-                        _ => handle.close(),
-                    }
-                }
+                // An executor that ends (or panics) drops its end of `alive`.
+                flume::Selector::new().recv(&executor.alive, |_| ()).recv(&over, |_| ()).wait();
+                handle.close();
             });
         }
         if let Some(signal) = signals.forever().next() {
             tracing::info!(signal, "stopping");
         }
-        handle.close();
+        drop(watching);
     });
 }
 

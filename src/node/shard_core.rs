@@ -23,7 +23,7 @@ use crate::broker::verdict::{NodeLink, Verdict, Wanted};
 use crate::dispatch::{Receiver, Sender};
 use crate::format::config_files::DelayOffsetsFile;
 use crate::io::{self, Blocking, SharedMap};
-use crate::net::{self, Connection, Hub, NetLimits, Service};
+use crate::net::{self, Connection, Hub, NetLimits, Room, Service};
 use crate::store::{
     Builder, DispatchUnit, DurableUpTo, IndexBuilder, Keeper, KeyEntry, Layout, LocalWake, QueueList, QueueView,
     ReplyBatch, ShardStore, Shared, SubmitBatch, Submitter,
@@ -234,21 +234,25 @@ struct ShardCore {
 }
 
 impl Service for ShardCore {
-    fn frame(&self, connection: &Rc<Connection>, frame: &[u8], bounds: &FrameBounds) {
+    fn frame(&self, connection: &Rc<Connection>, frame: &[u8], bounds: &FrameBounds) -> Room {
         let command = match Command::decode(frame, bounds) {
             Ok(command) => command,
             Err(error) => {
                 tracing::debug!(remote = %connection.remote_addr(), %error, "connection closed on an undecodable header");
                 connection.close();
-                return;
+                return Room::Left;
             }
         };
         // Answers to what we pushed: pushes are oneway, so nobody waits for one.
         if command.is_response() {
-            return;
+            return Room::Left;
         }
         let peer: Rc<dyn Peer> = Rc::clone(connection) as _;
-        self.serve(&peer, frame, &command);
+        self.serve(&peer, frame, &command)
+    }
+
+    fn has_room(&self) -> bool {
+        self.control.is_some() || !self.mesh.is_full(CONTROL_SHARD)
     }
 
     fn closed(&self, connection: &Rc<Connection>) {
@@ -262,25 +266,29 @@ impl Service for ShardCore {
 }
 
 impl ShardCore {
-    fn serve(&self, peer: &Rc<dyn Peer>, frame: &[u8], command: &Command<'_>) {
+    fn serve(&self, peer: &Rc<dyn Peer>, frame: &[u8], command: &Command<'_>) -> Room {
         match self.broker.handle(peer, command, io::now(), false) {
             Verdict::Done => self.arm(),
             Verdict::Later(work) => spawn_all(vec![work]),
-            Verdict::FirstShard => self.forward(peer, frame),
+            Verdict::FirstShard => return self.forward(peer, frame),
             Verdict::Control => match &self.control {
                 Some(control) => control.request(peer.id(), peer.remote(), command),
-                None => self.forward(peer, frame),
+                None => return self.forward(peer, frame),
             },
             Verdict::Needs(wanted) => {
                 let core = self.me.upgrade().expect("alive while it serves");
                 glommio::spawn_local(core.serve_again(Rc::clone(peer), frame.to_vec(), wanted)).detach();
             }
         }
+        Room::Left
     }
 
-    fn forward(&self, peer: &Rc<dyn Peer>, frame: &[u8]) {
+    /// Sends a frame to the first shard. A peer that asks faster than that serves is not read from meanwhile: what waits
+    /// for the ring is then at most a letter a connection.
+    fn forward(&self, peer: &Rc<dyn Peer>, frame: &[u8]) -> Room {
         let mail = Mail::Request { conn: peer.id(), remote: peer.remote(), frame: frame.to_vec() };
         self.mesh.post(CONTROL_SHARD, mail);
+        if self.has_room() { Room::Left } else { Room::Full }
     }
 
     /// Has what a frame needs made, then gives it again.
@@ -295,7 +303,10 @@ impl ShardCore {
                 Verdict::Needs(next) => wanted = next,
                 Verdict::Later(work) => return work.await,
                 Verdict::Done => return self.arm(),
-                Verdict::Control | Verdict::FirstShard => return self.forward(&peer, &frame),
+                Verdict::Control | Verdict::FirstShard => {
+                    self.forward(&peer, &frame);
+                    return;
+                }
             }
         }
         tracing::error!("a request needs ever more to be made; dropped");

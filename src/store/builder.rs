@@ -185,8 +185,8 @@ impl Builder {
         let len = self.shared.settings.consumequeue_len;
         let units = len / UNIT_LEN as u64;
         let first = QueueOffset(next.0 - next.0 % units);
-        let path = queue_dir(&self.layout.consumequeue(), view.key())
-            .join(names::segment_name(first.0 * UNIT_LEN as u64));
+        let path =
+            queue_dir(&self.layout.consumequeue(), view.key()).join(names::segment_name(first.0 * UNIT_LEN as u64));
         let file = self
             .blocking
             .run(move || {
@@ -267,10 +267,7 @@ impl Builder {
             }
             due
         };
-        let synced = self
-            .blocking
-            .run(move || due.iter().try_for_each(|dirty| dirty.file.map().sync()))
-            .await;
+        let synced = self.blocking.run(move || due.iter().try_for_each(|dirty| dirty.file.map().sync())).await;
         match synced {
             Ok(()) if least_pages == 0 => {
                 self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);

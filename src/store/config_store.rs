@@ -1,6 +1,7 @@
 //! `config/*.json`: read at start with the fallback to `.bak`, written whole. Source: store.md 1.5.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use super::layout::Layout;
@@ -9,7 +10,7 @@ use crate::format::config_files::{
     ConfigFileError, ConsumerOffsetsFile, DelayOffsetsFile, SubscriptionGroupsFile, TopicsFile,
 };
 use crate::format::names;
-use crate::io::{now, read_if_present};
+use crate::io::{now, read_if_present, remove_if_present};
 
 /// The four tables as they were on disk; a file that was never written gives an empty one.
 #[derive(Debug, Default)]
@@ -30,8 +31,9 @@ pub fn load(layout: &Layout) -> Result<ConfigTables, OpenError> {
     })
 }
 
-/// The file, or its `.bak` if it is absent, empty or unreadable; an unreadable one is kept under another name. Never
-/// silently nothing: if something was there and nothing can be read, the start is refused.
+/// The file, or its `.bak` if it is absent, empty or unreadable. Never silently nothing: if something was there and
+/// nothing can be read, the start is refused. An unreadable file beside a good `.bak` is moved aside, for the next save
+/// makes a `.bak` of what is there.
 fn load_one<T: Default>(
     layout: &Layout,
     name: &str,
@@ -48,15 +50,13 @@ fn load_one<T: Default>(
             Ok(table) => {
                 if candidate == bak {
                     tracing::warn!(path = %path.display(), "read from its .bak");
+                    set_aside(&path).map_err(io_at(&path))?;
                 }
                 return Ok(table);
             }
             Err(ConfigFileError::Empty) => tracing::warn!(path = %candidate.display(), "empty, taken for absent"),
             Err(error) => {
-                let mut aside = candidate.as_os_str().to_owned();
-                aside.push(format!(".corrupt-{}", now()));
-                tracing::warn!(path = %candidate.display(), %error, aside = %Path::new(&aside).display(), "unreadable, kept aside");
-                fs::copy(candidate, &aside).map_err(io_at(candidate))?;
+                tracing::warn!(path = %candidate.display(), %error, "unreadable");
                 unreadable.get_or_insert(error.to_string());
             }
         }
@@ -65,6 +65,19 @@ fn load_one<T: Default>(
         Some(why) => Err(OpenError::Config { path, why }),
         None => Ok(T::default()),
     }
+}
+
+/// Moves a file that cannot be read out of the way, without losing it; an empty one just goes.
+fn set_aside(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Ok(meta) if meta.len() == 0 => return remove_if_present(path),
+        meta => meta?,
+    };
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".corrupt-{}", now()));
+    tracing::warn!(aside = %Path::new(&aside).display(), "kept aside");
+    fs::rename(path, &aside)
 }
 
 #[cfg(test)]
@@ -94,16 +107,22 @@ mod tests {
             entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("consumerOffset.json.corrupt-")
         });
         assert_eq!(kept.count(), 1);
+        // The next save makes a .bak of what is there: never of a torn file.
+        assert!(!layout.config("consumerOffset.json").exists());
 
         let (_dir, layout) = with_files(Some(""), Some(GOOD));
         assert_eq!(load(&layout).unwrap().consumer_offsets.table["T@g"][&0], 5);
+        assert!(!layout.config("consumerOffset.json").exists());
     }
 
     #[test]
     fn a_torn_file_without_a_readable_bak_refuses_the_start() {
-        let (_dir, layout) = with_files(Some(&GOOD[..20]), None);
-        let error = load(&layout).unwrap_err().to_string();
-        assert!(error.contains("consumerOffset.json"), "{error}");
+        let (dir, layout) = with_files(Some(&GOOD[..20]), None);
+        for _ in 0..2 {
+            let error = load(&layout).unwrap_err().to_string();
+            assert!(error.contains("consumerOffset.json"), "{error}");
+        }
+        assert_eq!(fs::read_dir(dir.path().join("config")).unwrap().count(), 1, "nothing is added or moved");
     }
 
     #[test]

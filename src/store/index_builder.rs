@@ -50,7 +50,14 @@ impl IndexBuilder {
         files: Vec<Arc<SharedMap>>,
         full_up_to: Arc<AtomicI64>,
     ) -> Rc<IndexBuilder> {
-        Rc::new(IndexBuilder { shared, layout, blocking, files: RefCell::new(files), full_up_to, grown: LocalWake::default() })
+        Rc::new(IndexBuilder {
+            shared,
+            layout,
+            blocking,
+            files: RefCell::new(files),
+            full_up_to,
+            grown: LocalWake::default(),
+        })
     }
 
     /// Builds until the writer is gone and everything it sent is built.
@@ -192,6 +199,7 @@ pub fn make_file(dir: &PathBuf, slots: u32, units: u32) -> io::Result<SharedMap>
     file.reserve(index_file::unit_at(slots, 0) + RESERVE_LEN)?;
     // SAFETY: nobody else knows the file yet.
     let bytes = unsafe { file.whole_mut() };
-    IndexFileMut::create(bytes, slots, units).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+    IndexFileMut::create(bytes, slots, units)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
     Ok(file)
 }

@@ -59,6 +59,11 @@ impl Layout {
         self.own().join("flushed")
     }
 
+    /// How many queues had messages at the last start or stop.
+    pub fn queue_count(&self) -> PathBuf {
+        self.own().join("queues")
+    }
+
     /// Copies of what a recovery cut off.
     pub fn quarantine(&self) -> PathBuf {
         self.own().join("quarantine")

@@ -17,6 +17,8 @@ mod reader;
 mod recovery;
 mod shared;
 mod submit;
+#[cfg(test)]
+mod test_store;
 mod writer;
 
 pub use builder::{Builder, DurableUpTo, OnArrival};
@@ -24,12 +26,10 @@ pub use config_store::ConfigTables;
 pub use index_builder::IndexBuilder;
 pub use keeper::Keeper;
 pub use layout::Layout;
-pub use outlet::Outlet;
 pub use open::{Closing, OpenError, OpenedStore, close, open};
+pub use outlet::Outlet;
 pub use queues::{QueueList, QueueRegistry, QueueView};
 pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore};
 pub use shared::{FlushMode, Shared, StageTimes, StoreSettings};
-pub use submit::{
-    LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule,
-};
+pub use submit::{LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule};
 pub use writer::{DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};

@@ -16,8 +16,11 @@ use super::shared::{Shared, StoreSettings};
 use super::writer::WriterStart;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::index_file::{self, IndexHeader};
-use crate::format::names;
-use crate::io::{LockError, Segment, SegmentSet, SharedMap, StoreLock, fsync_dir, read_if_present, remove_if_present};
+use crate::format::{names, record};
+use crate::io::{
+    LockError, Segment, SegmentSet, SharedMap, StoreLock, fsync_dir, read_if_present, remove_if_present,
+    replace_keeping_old,
+};
 use crate::log::QueueCounters;
 use crate::types::{PhyOffset, QueueHandle, Timestamp};
 
@@ -25,19 +28,54 @@ use crate::types::{PhyOffset, QueueHandle, Timestamp};
 #[derive(Debug)]
 pub enum OpenError {
     Lock(LockError),
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        path: PathBuf,
+        source: io::Error,
+    },
     /// A file has not the size that the settings say.
-    WrongSize { path: PathBuf, found: u64, expected: u64, key: &'static str },
+    WrongSize {
+        path: PathBuf,
+        found: u64,
+        expected: u64,
+        key: &'static str,
+    },
     /// A segment is missing between others.
-    Hole { before: PathBuf, missing: PathBuf },
-    /// Damage in mid-log: cutting there would lose whole messages behind it.
-    Damaged { path: PathBuf, at: PhyOffset, why: String, next: PhyOffset },
+    Hole {
+        before: PathBuf,
+        missing: PathBuf,
+    },
+    /// Damage in mid-log: cutting there would lose whole messages behind it, the next of them at `next`, or what was on
+    /// stable storage.
+    Damaged {
+        path: PathBuf,
+        at: PhyOffset,
+        why: String,
+        next: Option<PhyOffset>,
+        flushed: Option<PhyOffset>,
+    },
     /// A queue's messages are not consecutive in the log.
-    Gap { queue: String, expected: u64, found: u64, phy: PhyOffset },
+    Gap {
+        queue: String,
+        expected: u64,
+        found: u64,
+        phy: PhyOffset,
+    },
+    /// The log ends before what was on stable storage: its newest segments are gone.
+    Short {
+        missing: PathBuf,
+        end: PhyOffset,
+        flushed: PhyOffset,
+    },
     /// Not a store that we read.
-    Foreign { path: PathBuf, what: &'static str },
+    Foreign {
+        path: PathBuf,
+        what: &'static str,
+    },
     /// A config file and its predecessor are both unreadable.
-    Config { path: PathBuf, why: String },
+    Config {
+        path: PathBuf,
+        why: String,
+    },
 }
 
 impl fmt::Display for OpenError {
@@ -56,16 +94,26 @@ impl fmt::Display for OpenError {
                 missing.display(),
                 before.display()
             ),
-            OpenError::Damaged { path, at, why, next } => write!(
-                f,
-                "{}: damaged at physical offset {at} ({why}), while whole messages follow at {next}; nothing was cut. Restore the file from a copy",
-                path.display()
-            ),
+            OpenError::Damaged { path, at, why, next, flushed } => {
+                write!(f, "{}: damaged at physical offset {at} ({why})", path.display())?;
+                if let Some(next) = next {
+                    write!(f, ", while whole messages follow at {next}")?;
+                }
+                if let Some(flushed) = flushed {
+                    write!(f, ", though everything before {flushed} was on stable storage")?;
+                }
+                f.write_str("; nothing was cut. Restore the file from a copy")
+            }
             OpenError::Gap { queue, expected, found, phy } => write!(
                 f,
                 "queue {queue}: the log goes on with message {found} at physical offset {phy}, {expected} expected; nothing was changed. Restore the missing segments"
             ),
-            OpenError::Foreign { path, what } => write!(f, "{}: {what}; choose another --data", path.display()),
+            OpenError::Short { missing, end, flushed } => write!(
+                f,
+                "{}: missing; the log ends at physical offset {end}, though everything before {flushed} was on stable storage; bring the file back before starting",
+                missing.display()
+            ),
+            OpenError::Foreign { path, what } => write!(f, "{}: {what}", path.display()),
             OpenError::Config { path, why } => {
                 write!(f, "{}: {why}, and no readable .bak beside it; repair or remove the file", path.display())
             }
@@ -115,9 +163,16 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
 
     let clean = progress.filter(|_| !unclean).filter(|progress| {
         let whole = progress.clean.is_some_and(|clean| clean == found_at_start(&queues, &index));
-        let ends = segments.last().is_none_or(|last| last.end() >= progress.flushed());
-        whole && ends
+        whole && ends_at(&segments, progress.flushed())
     });
+    // After a clean stop whose derived files are not as it left them, nobody knows what is missing. After a crash the
+    // saved positions bound it, unless whole queues are gone, or the beginning of one: a log from which nothing has
+    // expired has all messages of a queue.
+    let queue_count = queues.iter().filter(|queue| queue.max().0 > 0).count() as u64;
+    let is_complete = segments.first().is_some_and(|oldest| oldest.start().0 == 0);
+    let lacks = queue_count < load_queue_count(&layout)?
+        || (is_complete && queues.iter().any(|queue| first_in_files(queue) > 0));
+    let whole = !unclean || lacks;
     let recovered = match clean {
         Some(progress) => {
             tracing::info!(end = progress.flushed, "clean start, no scan needed");
@@ -129,7 +184,8 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
             segments: &segments,
             checkpoint: &checkpoint,
             flushed: progress.map(|progress| progress.flushed()),
-            unclean,
+            whole,
+            topics: (!unclean).then_some(&tables.topics),
             queues: &mut queues,
             index: &mut index,
         })?,
@@ -138,6 +194,7 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
     let set = SegmentSet::new(settings.segment_len, segments);
     recovery::set_minimums(&queues, set.min());
     let counters = queues.iter().map(|queue| queue.max().0).collect();
+    save_queue_count(&layout, &queues)?;
     // The abort file says that the store is in use: from here on a stop that does not remove it is unclean.
     let abort = layout.abort();
     fs::write(&abort, std::process::id().to_string()).map_err(io_at(&abort))?;
@@ -160,14 +217,44 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
     })
 }
 
+/// Does the log end at `end`: is its segment there, and nothing written from there on?
+fn ends_at(segments: &[Arc<Segment>], end: PhyOffset) -> bool {
+    let Some(last) = segments.last() else { return end.0 == 0 };
+    let unused = |segment: &Segment| {
+        let at = end.max(segment.start());
+        segment.slice(at, record::BLANK_LEN).is_none_or(|header| header.iter().all(|byte| *byte == 0))
+    };
+    last.end() >= end && segments.iter().filter(|segment| segment.end() > end).all(|segment| unused(segment))
+}
+
+/// How many queues had messages when this was last noted, at a start or stop; 0 if never.
+fn load_queue_count(layout: &Layout) -> Result<u64, OpenError> {
+    let path = layout.queue_count();
+    let text = read_if_present(&path).map_err(io_at(&path))?.and_then(|bytes| String::from_utf8(bytes).ok());
+    Ok(text.and_then(|text| text.trim().parse().ok()).unwrap_or(0))
+}
+
+fn save_queue_count(layout: &Layout, queues: &[Arc<super::queues::QueueView>]) -> Result<(), OpenError> {
+    let path = layout.queue_count();
+    let count = queues.iter().filter(|queue| queue.max().0 > 0).count() as u64;
+    if count == load_queue_count(layout)? {
+        return Ok(());
+    }
+    replace_keeping_old(&path, count.to_string().as_bytes()).map_err(io_at(&path))
+}
+
 /// What the derived files hold, to compare with what a clean stop noted.
 pub fn found_at_start(queues: &[Arc<super::queues::QueueView>], index: &[Arc<SharedMap>]) -> CleanStop {
     let with_messages = queues.iter().filter(|queue| queue.max().0 > 0);
     CleanStop {
         queues: with_messages.clone().count() as u64,
-        units: with_messages.map(|queue| queue.max().0).sum(),
+        units: with_messages.map(|queue| queue.max().0 - first_in_files(queue)).sum(),
         index_end: index.last().map_or(0, |file| index_header(file).end_phy.0),
     }
+}
+
+fn first_in_files(queue: &super::queues::QueueView) -> u64 {
+    queue.files().first().map_or(0, |file| file.first().0)
 }
 
 pub(super) fn index_header(file: &SharedMap) -> IndexHeader {
@@ -177,7 +264,10 @@ pub(super) fn index_header(file: &SharedMap) -> IndexHeader {
 fn refuse_foreign(layout: &Layout) -> Result<(), OpenError> {
     let rocks = layout.consumequeue().join("CURRENT");
     if rocks.exists() {
-        return Err(OpenError::Foreign { path: rocks, what: "consume queues in RocksDB form cannot be read" });
+        return Err(OpenError::Foreign {
+            path: rocks,
+            what: "consume queues in RocksDB form cannot be read; choose another --data",
+        });
     }
     Ok(())
 }
@@ -214,6 +304,9 @@ fn list_segments(layout: &Layout, segment_len: u64) -> Result<Vec<Arc<Segment>>,
             let key = "store.commitlog_file_size";
             return Err(OpenError::WrongSize { path, found, expected: segment_len, key });
         }
+        if start % segment_len != 0 {
+            return Err(OpenError::Foreign { path, what: "no commit log segment of this length starts there" });
+        }
         let start = PhyOffset(start);
         if let Some(last) = segments.last()
             && last.end() != start
@@ -242,6 +335,7 @@ fn drop_unused_segments(mut segments: Vec<Arc<Segment>>, end: PhyOffset) -> Resu
 
 /// Finishes a clean stop, after every executor has ended: syncs what is derived, notes what is there, removes `abort`.
 /// Blocking, on the main thread.
+/// If the writer was poisoned, `abort` stays.
 ///
 /// # Errors
 /// A file that cannot be synced or written: `abort` then stays, and the next start recovers.
@@ -255,7 +349,13 @@ pub fn close(opened: &Closing) -> Result<(), OpenError> {
     for file in &opened.index_files {
         file.sync().map_err(io_at(file.path()))?;
     }
+    save_queue_count(layout, opened.queues)?;
     let shared = &opened.shared;
+    if shared.is_poisoned() || shared.flushed() < shared.appended() {
+        // What was appended and not flushed is for the next start to find: nothing is removed, and `abort` stays.
+        tracing::error!(flushed = %shared.flushed(), appended = %shared.appended(), "stopped without a flush; the next start recovers");
+        return Ok(());
+    }
     let stored_at = shared.flushed_stored_at.load(std::sync::atomic::Ordering::Acquire) as i64;
     let checkpoint = Checkpoint {
         physic: Timestamp(stored_at),
@@ -277,9 +377,6 @@ pub fn close(opened: &Closing) -> Result<(), OpenError> {
     // A segment made ahead that no roll reached is in no list.
     let next = layout.segment(end.segment_start(shared.settings.segment_len).advance(shared.settings.segment_len));
     remove_if_present(&next).map_err(io_at(&next))?;
-    if shared.is_poisoned() || shared.flushed() < shared.appended() {
-        return Ok(());
-    }
     remove_if_present(&layout.abort()).map_err(io_at(&layout.abort()))?;
     fsync_dir(layout.root()).map_err(io_at(layout.root()))
 }
@@ -309,3 +406,6 @@ pub fn save_checkpoint(layout: &Layout, checkpoint: &Checkpoint) -> Result<(), O
 pub(super) fn handle(index: usize) -> QueueHandle {
     QueueHandle(u32::try_from(index).expect("fewer than 2^32 queues"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,7 @@ pub struct Progress {
 pub struct CleanStop {
     /// Queues that ever had a message.
     pub queues: u64,
-    /// Sum of their maximum offsets.
+    /// Units in their files, expired ones not counted.
     pub units: u64,
     /// Position of the newest indexed message; 0: none.
     pub index_end: u64,

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use super::index_builder::{IndexBuilder, QUERY_COUNT_MAX};
 use super::queues::{QueueView, UnitRun};
 use super::shared::Shared;
-use super::submit::{Message, PutOutcome, PutRefusal, Submitter};
+use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
 use crate::format::record::{self, BadRecord, Header, RecordView};
 use crate::io::{ReadFile, Segment};
 use crate::queue::{Boundary, Step, TimeSearch};
@@ -44,12 +44,25 @@ const PEEK_LEN: usize = 4096;
 #[derive(Debug)]
 pub enum ReadError {
     /// The position lies before the oldest or behind the newest message.
-    OutOfRange { phy: PhyOffset, min: PhyOffset, max: PhyOffset },
+    OutOfRange {
+        phy: PhyOffset,
+        min: PhyOffset,
+        max: PhyOffset,
+    },
     /// There is no record at this position.
-    NoRecord { phy: PhyOffset, why: BadRecord },
+    NoRecord {
+        phy: PhyOffset,
+        why: BadRecord,
+    },
     /// A record is there, but it is damaged.
-    Damaged { phy: PhyOffset, path: PathBuf },
-    Io { path: PathBuf, source: io::Error },
+    Damaged {
+        phy: PhyOffset,
+        path: PathBuf,
+    },
+    Io {
+        path: PathBuf,
+        source: io::Error,
+    },
 }
 
 impl fmt::Display for ReadError {
@@ -139,26 +152,19 @@ impl ShardStore {
 
     /// As [`ShardStore::put`], for who can wait.
     pub async fn put_and_wait(&self, messages: &[Message<'_>], wait: bool) -> Result<PutOutcome, PutRefusal> {
-        let slot: Rc<(Cell<Option<PutOutcome>>, Cell<Option<Waker>>)> = Rc::default();
-        let filled = Rc::clone(&slot);
+        let slot = Rc::new(RefCell::new(None));
+        let answered = Rc::new(LocalWake::default());
+        let (filled, wake) = (Rc::clone(&slot), Rc::clone(&answered));
         self.put(
             messages,
             wait,
             Box::new(move |outcome| {
-                filled.0.set(Some(outcome));
-                if let Some(waker) = filled.1.take() {
-                    waker.wake();
-                }
+                *filled.borrow_mut() = Some(outcome);
+                wake.wake();
             }),
         )?;
-        Ok(poll_fn(|cx| match slot.0.take() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                slot.1.set(Some(cx.waker().clone()));
-                Poll::Pending
-            }
-        })
-        .await)
+        answered.wait().await;
+        Ok(slot.take().expect("filled before the wake"))
     }
 
     /// Where this node can be reached, as stored in its records.

@@ -3,11 +3,12 @@
 //! The scan starts at a safe point (checkpoint time, flushed position, end of the index), checks every record, and gives
 //! each a second chance to be dispatched: a unit that is there already is compared, a missing one is written. If a queue
 //! turns out to lack units from before the scan, the whole log is scanned. Only a torn tail is cut, and what is cut is
-//! copied to quarantine first.
+//! copied to quarantine first. Everything that was found or written is synced before anybody builds on it: after a kill
+//! it may be in the page cache alone.
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use super::open::{OpenError, handle, index_header, io_at};
 use super::queues::{QueueView, UnitFile, queue_dir};
 use super::shared::StoreSettings;
 use crate::format::checkpoint::Checkpoint;
+use crate::format::config_files::TopicsFile;
 use crate::format::index_file;
 use crate::format::names;
 use crate::format::record::{self, RecordView, sys_flag};
@@ -30,6 +32,10 @@ use crate::types::{PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp, proper
 
 /// The one topic whose units hold a delivery time instead of a tag hash.
 const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+/// Names of topics that brokers make for themselves and for groups begin so.
+const SYSTEM_PREFIXES: [&str; 4] = ["RMQ_SYS_", "rmq_sys_", "%RETRY%", "%DLQ%"];
+/// Names of light queues begin so; their units lead to messages of other topics (store.md 3.6).
+const LIGHT_QUEUE_PREFIX: &str = "%LMQ%";
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What a recovery works on.
@@ -40,7 +46,10 @@ pub struct Recovery<'a> {
     pub checkpoint: &'a Checkpoint,
     /// Saved by us; `None` in a store that Java wrote.
     pub flushed: Option<PhyOffset>,
-    pub unclean: bool,
+    /// Scan everything: what the derived files lack may be from anywhere in the log.
+    pub whole: bool,
+    /// All topics there are, if that is sure: after a kill the list may lack the newest.
+    pub topics: Option<&'a TopicsFile>,
     pub queues: &'a mut Vec<Arc<QueueView>>,
     pub index: &'a mut Vec<Arc<SharedMap>>,
 }
@@ -58,9 +67,13 @@ pub fn load_queues(layout: &Layout, settings: &StoreSettings) -> Result<Vec<Arc<
     let root = layout.consumequeue();
     for topic in sub_dirs(&root)? {
         for id in sub_dirs(&root.join(&topic))? {
-            let Ok(queue_id) = id.parse::<u32>() else { continue };
+            let dir = root.join(&topic).join(&id);
+            let Some(queue_id) = id.parse::<u32>().ok().filter(|number| number.to_string() == id) else {
+                tracing::warn!(path = %dir.display(), "not a queue; left alone");
+                continue;
+            };
             let key = QueueKey::new(topic.as_str(), queue_id);
-            let files = load_queue_files(&root.join(&topic).join(&id), settings.consumequeue_len)?;
+            let files = load_queue_files(&dir, settings.consumequeue_len)?;
             let (files, max) = written_end(files);
             let view = QueueView::with_files(key, handle(queues.len()), files);
             view.publish(QueueOffset(0), max);
@@ -78,10 +91,10 @@ fn sub_dirs(dir: &Path) -> Result<Vec<String>, OpenError> {
     };
     for entry in entries {
         let entry = entry.map_err(io_at(dir))?;
-        if entry.file_type().map_err(io_at(dir))?.is_dir()
-            && let Ok(name) = entry.file_name().into_string()
-        {
-            found.push(name);
+        let is_dir = entry.file_type().map_err(io_at(dir))?.is_dir();
+        match entry.file_name().into_string() {
+            Ok(name) if is_dir => found.push(name),
+            _ => tracing::warn!(path = %entry.path().display(), "not a folder of a topic or queue; left alone"),
         }
     }
     found.sort_unstable();
@@ -92,26 +105,40 @@ fn load_queue_files(dir: &Path, len: u64) -> Result<Vec<Arc<UnitFile>>, OpenErro
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(io_at(dir))? {
         let path = entry.map_err(io_at(dir))?.path();
-        let start = path.file_name().and_then(|name| name.to_str()).and_then(names::parse_segment_name);
-        let Some(start) = start else { continue };
-        let size = fs::metadata(&path).map_err(io_at(&path))?.len();
-        found.push((start, size, path));
+        let meta = fs::metadata(&path).map_err(io_at(&path))?;
+        match segment_start(&path) {
+            Some(start) if meta.is_file() => found.push((start, meta.len(), path)),
+            _ => tracing::warn!(path = %path.display(), "not a consume queue file; left alone"),
+        }
     }
     found.sort_unstable();
     if let Some((_, 0, path)) = found.last() {
         remove_if_present(path).map_err(io_at(path))?;
         found.pop();
     }
-    let mut files = Vec::new();
+    let mut files: Vec<Arc<UnitFile>> = Vec::new();
     for (start, size, path) in found {
         if size != len {
             let key = "store.consumequeue_file_size";
             return Err(OpenError::WrongSize { path, found: size, expected: len, key });
         }
+        if start % len != 0 {
+            return Err(OpenError::Foreign { path, what: "no consume queue file of this length starts there" });
+        }
+        let first = QueueOffset(start / UNIT_LEN as u64);
+        if files.last().is_some_and(|last| last.end() != first) {
+            tracing::warn!(path = %path.display(), "a consume queue file before it is missing; both are built anew");
+            break;
+        }
         let map = SharedMap::open(&path, len).map_err(io_at(&path))?;
-        files.push(Arc::new(UnitFile::new(QueueOffset(start / UNIT_LEN as u64), map)));
+        files.push(Arc::new(UnitFile::new(first, map)));
     }
     Ok(files)
+}
+
+/// The position that a segment's or consume queue file's name says.
+fn segment_start(path: &Path) -> Option<u64> {
+    path.file_name().and_then(|name| name.to_str()).and_then(names::parse_segment_name)
 }
 
 /// The files that hold units (later ones are left out), and the queue offset behind the last unit.
@@ -142,6 +169,8 @@ pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> R
         let path = entry.map_err(io_at(&dir))?.path();
         if path.file_name().and_then(|name| name.to_str()).is_some_and(names::is_index_name) {
             paths.push(path);
+        } else {
+            tracing::warn!(path = %path.display(), "not an index file; left alone");
         }
     }
     paths.sort_unstable();
@@ -153,7 +182,12 @@ pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> R
             continue;
         }
         if found != expected {
-            return Err(OpenError::WrongSize { path, found, expected, key: "store.index_slots and store.index_entries" });
+            return Err(OpenError::WrongSize {
+                path,
+                found,
+                expected,
+                key: "store.index_slots and store.index_entries",
+            });
         }
         let map = SharedMap::open(&path, expected).map_err(io_at(&path))?;
         files.push(Arc::new(map));
@@ -173,22 +207,20 @@ pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> R
 /// Scans the log, cuts a torn tail, and completes consume queues and index.
 ///
 /// # Errors
-/// Damage in mid-log, a gap in a queue, or what the file system says.
+/// Damage in mid-log, a log that is shorter than what was flushed, a gap in a queue, or what the file system says.
 pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
-    let Some(first) = recovery.segments.first() else {
-        return Ok(RecoveredLog { end: PhyOffset(0), last_stored_at: Timestamp(0) });
-    };
+    let Some(first) = recovery.segments.first() else { return without_segments(&recovery) };
     let oldest = first.start();
     let start = safe_start(&recovery);
-    tracing::info!(from = %start, oldest = %oldest, unclean = recovery.unclean, "scanning the commit log");
-    let Recovery { layout, settings, segments, flushed, queues, index, .. } = recovery;
-    let mut rebuild = Rebuild::new(layout, settings, queues, index);
-    rebuild.whole = start == oldest;
+    tracing::info!(from = %start, oldest = %oldest, "scanning the commit log");
+    let Recovery { layout, settings, segments, flushed, topics, queues, index, .. } = recovery;
+    let mut rebuild = Rebuild::new(layout, settings, segments, topics, queues, index);
+    rebuild.start_at(start);
     let log = match scan(segments, start, flushed, &mut rebuild) {
         Err(ScanError::Gap(gap)) if start > oldest => {
             tracing::warn!(queue = %gap.queue, expected = gap.expected, found = gap.found,
                 "a consume queue lacks units from before the scan; scanning the whole log");
-            rebuild.whole = true;
+            rebuild.start_at(oldest);
             scan(segments, oldest, flushed, &mut rebuild)
         }
         outcome => outcome,
@@ -199,10 +231,27 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         }
         ScanError::Open(error) => error,
     })?;
+    if let Some(flushed) = flushed.filter(|flushed| *flushed > log.end) {
+        return Err(OpenError::Short { missing: layout.segment(log.end), end: log.end, flushed });
+    }
     cut_tail(layout, segments, log.end)?;
+    sync_segments(segments, flushed.unwrap_or(oldest), log.end)?;
     rebuild.finish(log.end)?;
     tracing::info!(end = %log.end, records = rebuild.records, units_written = rebuild.units_written, "commit log recovered");
     Ok(log)
+}
+
+/// No segment at all: right for a new store, and for no other.
+fn without_segments(recovery: &Recovery<'_>) -> Result<RecoveredLog, OpenError> {
+    let end = PhyOffset(0);
+    if let Some(flushed) = recovery.flushed.filter(|flushed| *flushed > end) {
+        return Err(OpenError::Short { missing: recovery.layout.commitlog(), end, flushed });
+    }
+    if recovery.queues.iter().any(|queue| queue.max().0 > 0) {
+        let what = "empty, though there are consume queues; bring the commit log back, or remove the whole store";
+        return Err(OpenError::Foreign { path: recovery.layout.commitlog(), what });
+    }
+    Ok(RecoveredLog { end, last_stored_at: Timestamp(0) })
 }
 
 /// The start of a segment from which a scan meets everything that may be unflushed, undispatched or unindexed.
@@ -210,34 +259,24 @@ fn safe_start(recovery: &Recovery<'_>) -> PhyOffset {
     let segments = recovery.segments;
     let segment_len = recovery.settings.segment_len;
     let oldest = segments[0].start();
-    let newest_where = |wanted: &dyn Fn(&RecordView<'_>) -> bool| {
-        segments.iter().rev().find(|segment| first_record(segment).is_some_and(|first| wanted(&first)))
-    };
-    let mut start = if recovery.unclean {
-        let safe_time = recovery.checkpoint.min_timestamp();
-        newest_where(&|first| first.store_timestamp() <= safe_time && first.store_timestamp().0 > 0)
-    } else {
-        // A clean stop dispatched everything: begin with the segment of the newest unit.
-        let dispatched = recovery.queues.iter().filter_map(|queue| newest_unit(queue)).map(|unit| unit.phy).max();
-        dispatched.and_then(|phy| newest_where(&|first| first.phy() <= phy))
-    }
-    .map_or(oldest, |segment| segment.start());
-    if let Some(flushed) = recovery.flushed {
-        start = start.min(flushed.segment_start(segment_len));
-    }
-    let indexed = recovery.index.last().map_or(PhyOffset(0), |file| index_header(file).end_phy);
-    start.min(indexed.segment_start(segment_len)).max(oldest)
+    // Only a store of ours says how far it was flushed; of Java's, the checkpoint may run ahead of the data (J9).
+    let Some(flushed) = recovery.flushed.filter(|_| !recovery.whole) else { return oldest };
+    let safe_time = recovery.checkpoint.min_timestamp();
+    let is_safe = |first: RecordView<'_>| first.store_timestamp() <= safe_time && first.store_timestamp().0 > 0;
+    let newest_safe = segments.iter().rev().find(|segment| first_record(segment).is_some_and(is_safe));
+    let start = newest_safe.map_or(oldest, |segment| segment.start());
+    let indexed = indexed_files(recovery.index).next().map_or(PhyOffset(0), |file| index_header(file).end_phy);
+    start.min(flushed.segment_start(segment_len)).min(indexed.segment_start(segment_len)).max(oldest)
+}
+
+/// The index files that hold entries, newest first: one that was only just made says nothing.
+fn indexed_files(files: &[Arc<SharedMap>]) -> impl Iterator<Item = &Arc<SharedMap>> {
+    files.iter().rev().filter(|file| index_header(file).next_unit > 1)
 }
 
 fn first_record(segment: &Segment) -> Option<RecordView<'_>> {
     let view = RecordView::parse(segment.bytes()).ok()?;
     (view.phy() == segment.start()).then_some(view)
-}
-
-fn newest_unit(queue: &QueueView) -> Option<Unit> {
-    let last = queue.max().0.checked_sub(1)?;
-    let unit = queue.units_from(QueueOffset(last))?.get(0);
-    (!unit.is_pre_blank()).then_some(unit)
 }
 
 struct Gap {
@@ -319,24 +358,21 @@ fn refuse_if_damage(
     }
     let here = std::iter::once(segment);
     let behind = segments.iter().map(Arc::as_ref).filter(|other| other.start() > segment.start());
+    let mut next = None;
     for (index, other) in here.chain(behind).enumerate() {
         // The bad place itself is known; a record that starts there would have been taken.
         let from = if index == 0 { at.advance(1) } else { other.start() };
-        if data_follows(other, from).map_err(io_at(other.path()))?
-            && let Some(next) = find_record(other.bytes(), other.start(), from)
-        {
-            let path = segment.path().to_owned();
-            return Err(OpenError::Damaged { path, at, why: why.to_owned(), next });
+        if data_follows(other, from).map_err(io_at(other.path()))? {
+            next = find_record(other.bytes(), other.start(), from);
+        }
+        if next.is_some() {
+            break;
         }
     }
-    match flushed {
-        Some(flushed) => {
-            let path = segment.path().to_owned();
-            let why = format!("{why}; everything before {flushed} was on stable storage");
-            Err(OpenError::Damaged { path, at, why, next: flushed })
-        }
-        None => Ok(()),
+    if next.is_none() && flushed.is_none() {
+        return Ok(());
     }
+    Err(OpenError::Damaged { path: segment.path().to_owned(), at, why: why.to_owned(), next, flushed })
 }
 
 /// Does the file hold written blocks behind `from`? Blocks reserved and never written need not be read.
@@ -356,14 +392,17 @@ fn cut_tail(layout: &Layout, segments: &[Arc<Segment>], end: PhyOffset) -> Resul
         }
         let dir = layout.quarantine();
         fs::create_dir_all(&dir).map_err(io_at(&dir))?;
+        for (at, len) in &stale {
+            let phy = segment.start().0 + at;
+            let bytes = &segment.bytes()[*at as usize..(at + len) as usize];
+            let copy = quarantine_copy(&dir, phy, bytes).map_err(io_at(&dir))?;
+            tracing::warn!(path = %path.display(), phy_offset = phy, len, copy = %copy.display(), "cut");
+        }
+        // The copies have to be there for good before the originals go.
+        fsync_dir(&dir).and_then(|()| fsync_dir(&layout.own())).map_err(io_at(&dir))?;
         let file = fs::OpenOptions::new().write(true).open(path).map_err(io_at(path))?;
+        let zeros = vec![0u8; 64 * 1024];
         for (at, len) in stale {
-            let copy = dir.join(names::segment_name(segment.start().0 + at));
-            let bytes = &segment.bytes()[at as usize..(at + len) as usize];
-            fs::write(&copy, bytes).map_err(io_at(&copy))?;
-            fs::File::open(&copy).and_then(|file| file.sync_all()).map_err(io_at(&copy))?;
-            tracing::warn!(path = %path.display(), phy_offset = segment.start().0 + at, len, copy = %copy.display(), "cut");
-            let zeros = vec![0u8; 64 * 1024];
             let mut done = 0;
             while done < len {
                 let part = (len - done).min(zeros.len() as u64);
@@ -372,7 +411,36 @@ fn cut_tail(layout: &Layout, segments: &[Arc<Segment>], end: PhyOffset) -> Resul
             }
         }
         file.sync_data().map_err(io_at(path))?;
-        fsync_dir(&dir).map_err(io_at(&dir))?;
+    }
+    Ok(())
+}
+
+/// Keeps bytes of the log that are about to be cut, in a file of their own: an earlier cut at the same place stays.
+fn quarantine_copy(dir: &Path, phy: u64, bytes: &[u8]) -> io::Result<std::path::PathBuf> {
+    let mut number = 0;
+    loop {
+        let path = match number {
+            0 => dir.join(names::segment_name(phy)),
+            _ => dir.join(format!("{}.{number}", names::segment_name(phy))),
+        };
+        match fs::OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(mut file) => {
+                file.write_all(bytes)?;
+                file.sync_all()?;
+                return Ok(path);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Brings what the scan found from `from` on onto stable storage. What a killed process wrote may be in the page cache
+/// alone, and from now on it counts as flushed.
+fn sync_segments(segments: &[Arc<Segment>], from: PhyOffset, end: PhyOffset) -> Result<(), OpenError> {
+    for segment in segments.iter().filter(|segment| segment.end() > from && segment.start() < end) {
+        let path = segment.path();
+        fs::File::open(path).and_then(|file| file.sync_data()).map_err(io_at(path))?;
     }
     Ok(())
 }
@@ -404,14 +472,18 @@ fn stale_ranges(segment: &Segment, from: u64) -> io::Result<Vec<(u64, u64)>> {
 struct Rebuild<'a> {
     layout: &'a Layout,
     settings: &'a StoreSettings,
+    segments: &'a [Arc<Segment>],
+    topics: Option<&'a TopicsFile>,
     queues: &'a mut Vec<Arc<QueueView>>,
     by_key: HashMap<QueueKey, usize>,
     index: &'a mut Vec<Arc<SharedMap>>,
     /// Newest message that the index held before.
     indexed_to: Option<PhyOffset>,
     delays_ms: Vec<i64>,
-    /// The scan began at the oldest segment: a queue's first record may have any offset.
-    whole: bool,
+    /// Where the scan began.
+    from: PhyOffset,
+    /// Has the scan met a record of the queue? By handle.
+    seen: Vec<bool>,
     records: u64,
     units_written: u64,
 }
@@ -420,13 +492,40 @@ impl<'a> Rebuild<'a> {
     fn new(
         layout: &'a Layout,
         settings: &'a StoreSettings,
+        segments: &'a [Arc<Segment>],
+        topics: Option<&'a TopicsFile>,
         queues: &'a mut Vec<Arc<QueueView>>,
         index: &'a mut Vec<Arc<SharedMap>>,
     ) -> Rebuild<'a> {
         let by_key = queues.iter().enumerate().map(|(at, queue)| (queue.key().clone(), at)).collect();
-        let indexed_to = index.last().map(|file| index_header(file)).filter(|h| h.next_unit > 1).map(|h| h.end_phy);
-        let delays_ms = settings.delays_ms.clone();
-        Rebuild { layout, settings, queues, by_key, index, indexed_to, delays_ms, whole: false, records: 0, units_written: 0 }
+        Rebuild {
+            layout,
+            settings,
+            segments,
+            topics,
+            by_key,
+            index,
+            indexed_to: None,
+            delays_ms: settings.delays_ms.clone(),
+            from: PhyOffset(0),
+            seen: vec![false; queues.len()],
+            queues,
+            records: 0,
+            units_written: 0,
+        }
+    }
+
+    /// Makes ready for a scan that begins there, the first or one more.
+    fn start_at(&mut self, from: PhyOffset) {
+        self.from = from;
+        self.seen.fill(false);
+        self.indexed_to = indexed_files(self.index).next().map(|file| index_header(file).end_phy);
+        (self.records, self.units_written) = (0, 0);
+    }
+
+    /// Does the scan cover all there is? Then what a queue lacks before its first record met is not in the log.
+    fn is_whole(&self) -> bool {
+        self.from == self.segments[0].start()
     }
 
     fn dispatch(&mut self, view: &RecordView<'_>) -> Result<(), ScanError> {
@@ -438,42 +537,101 @@ impl<'a> Rebuild<'a> {
         if transaction == sys_flag::TRANSACTION_PREPARED || transaction == sys_flag::TRANSACTION_ROLLBACK {
             return Ok(());
         }
-        let queue = self.queue(QueueKey::new(view.topic(), view.queue_id() as u32));
+        let key = QueueKey::new(view.topic(), view.queue_id() as u32);
+        if !self.by_key.contains_key(&key) && self.is_deleted(&key.topic) {
+            return Ok(());
+        }
+        let at = self.queue(key);
+        let queue = Arc::clone(&self.queues[at]);
+        let is_first = !std::mem::replace(&mut self.seen[at], true);
         let unit = Unit { phy: view.phy(), len: view.total_len(), tags: self.tags(view) };
-        let (offset, max) = (view.queue_offset(), queue.max());
-        if offset < max {
-            let Some(found) = queue.units_from(offset).map(|run| run.get(0)) else { return Ok(()) };
-            if found == unit || found.phy > unit.phy {
-                // There already; or this record belongs to a topic of the same name that was deleted before.
-                return Ok(());
+        self.place(&queue, view.queue_offset(), &unit, is_first)
+    }
+
+    /// A topic that is in no list of topics was deleted, and its messages do not come back (rule R15). Without any list,
+    /// as in the golden stores, nobody knows. Topics of the system need not be listed.
+    fn is_deleted(&self, topic: &str) -> bool {
+        let of_system = topic == SCHEDULE_TOPIC || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix));
+        let listed = self.topics.map(|file| &file.topics).filter(|topics| !topics.is_empty());
+        !of_system && listed.is_some_and(|topics| !topics.contains_key(topic))
+    }
+
+    /// Sees to it that a queue has this unit; `is_first`: of those that the scan met.
+    fn place(
+        &mut self,
+        queue: &Arc<QueueView>,
+        offset: QueueOffset,
+        unit: &Unit,
+        is_first: bool,
+    ) -> Result<(), ScanError> {
+        let failed = || OpenError::from_io(queue_dir(&self.layout.consumequeue(), queue.key()));
+        if offset < queue.max() {
+            match queue.units_from(offset).map(|run| run.get(0)) {
+                Some(found) if found == *unit => return Ok(()),
+                Some(found) if found.phy == unit.phy => {
+                    // Torn within itself; what comes behind is looked at in its turn.
+                    rewrite_unit(queue, offset, unit).map_err(failed())?;
+                    self.units_written += 1;
+                    return Ok(());
+                }
+                // This record's offset was given out once more: its topic was deleted and made again, or Java lost count
+                // (J1, J2). The newer message has it.
+                Some(found) if found.phy > unit.phy && self.leads_to(queue, offset, &found) => return Ok(()),
+                // A unit that the log does not know.
+                Some(_) => cut_queue(queue, offset).map_err(failed())?,
+                None if self.is_whole() => drop_files(queue).map_err(failed())?,
+                None => return Err(self.gap(queue, offset, unit)),
             }
-            // The queue was started anew by this record, or holds a unit that the log does not know.
-            cut_queue(&queue, offset).map_err(OpenError::from_io(self.layout.consumequeue()))?;
+        } else if let Some(last) = queue.max().0.checked_sub(1).map(QueueOffset)
+            && let Some(newest) = queue.units_from(last).map(|run| run.get(0))
+            && newest.phy > unit.phy
+            && self.leads_to(queue, last, &newest)
+        {
+            // As above, with more messages than the newer count has reached.
+            return Ok(());
         }
         if offset > queue.max() {
-            let fresh = self.whole && queue.max().0 == 0 && queue.files().is_empty();
-            if !fresh {
-                return Err(ScanError::Gap(Gap {
-                    queue: queue.key().to_string(),
-                    expected: queue.max().0,
-                    found: offset.0,
-                    phy: view.phy(),
-                }));
+            if !(self.is_whole() && is_first) {
+                return Err(self.gap(queue, offset, unit));
             }
+            // The log begins in the middle of the queue.
+            drop_files(queue).map_err(failed())?;
         }
-        self.push_unit(&queue, offset, &unit).map_err(OpenError::from_io(self.layout.consumequeue()))?;
+        self.push_unit(queue, offset, unit).map_err(failed())?;
         self.units_written += 1;
         Ok(())
     }
 
-    fn queue(&mut self, key: QueueKey) -> Arc<QueueView> {
+    fn gap(&self, queue: &QueueView, offset: QueueOffset, unit: &Unit) -> ScanError {
+        let (expected, found) = (queue.max().0, offset.0);
+        ScanError::Gap(Gap { queue: queue.key().to_string(), expected, found, phy: unit.phy })
+    }
+
+    /// Does the unit at `offset` lead to the message of this queue that has that offset?
+    fn leads_to(&self, queue: &QueueView, offset: QueueOffset, unit: &Unit) -> bool {
+        let oldest = self.segments[0].start();
+        let segment = unit.phy.0.checked_sub(oldest.0).map(|from| (from / self.settings.segment_len) as usize);
+        let segment = segment.and_then(|index| self.segments.get(index));
+        let bytes = segment.and_then(|segment| segment.slice(unit.phy, unit.len as usize));
+        bytes.and_then(|bytes| RecordView::parse(bytes).ok()).is_some_and(|view| {
+            let place = (view.phy(), view.queue_offset(), view.total_len());
+            let key = queue.key();
+            place == (unit.phy, offset, unit.len)
+                && view.topic() == &*key.topic
+                && view.queue_id() as u32 == key.queue_id
+        })
+    }
+
+    /// The queue's place in the list; made, empty, if there is none.
+    fn queue(&mut self, key: QueueKey) -> usize {
         if let Some(at) = self.by_key.get(&key) {
-            return Arc::clone(&self.queues[*at]);
+            return *at;
         }
-        let queue = QueueView::new(key.clone(), handle(self.queues.len()));
-        self.by_key.insert(key, self.queues.len());
-        self.queues.push(Arc::clone(&queue));
-        queue
+        let at = self.queues.len();
+        self.queues.push(QueueView::new(key.clone(), handle(at)));
+        self.seen.push(false);
+        self.by_key.insert(key, at);
+        at
     }
 
     /// What the unit holds beside place and size (store.md 2.9).
@@ -500,7 +658,7 @@ impl<'a> Rebuild<'a> {
                 let dir = queue_dir(&self.layout.consumequeue(), queue.key());
                 let path = dir.join(names::segment_name(first.0 * UNIT_LEN as u64));
                 let file = Arc::new(UnitFile::new(first, SharedMap::open(&path, len)?));
-                let filler = if queue.max().0 == 0 { first.0..offset.0 } else { 0..0 };
+                let filler = if queue.files().is_empty() { first.0..offset.0 } else { 0..0 };
                 file.map().reserve((offset.0 - first.0 + 1) * UNIT_LEN as u64)?;
                 for at in filler {
                     store_unit(&file, QueueOffset(at), &Unit::PRE_BLANK);
@@ -534,7 +692,8 @@ impl<'a> Rebuild<'a> {
 
     fn has_entry(&self, key: crate::types::KeyHash, phy: PhyOffset) -> bool {
         let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
-        self.index.last().is_some_and(|file| {
+        // A message's keys may be divided between a file that they filled and the next.
+        indexed_files(self.index).take(2).any(|file| {
             IndexFile::open(file.bytes(0, file.len()), slots, units).is_ok_and(|index| index.holds(key, phy))
         })
     }
@@ -559,18 +718,27 @@ impl<'a> Rebuild<'a> {
         }
     }
 
+    /// Is the unit at the end of a queue one that leads to no message? Light queues hold messages of other topics.
+    fn is_stray(&self, queue: &QueueView, offset: QueueOffset, unit: &Unit, end: PhyOffset) -> bool {
+        let is_checked = unit.phy >= self.from && !queue.key().topic.starts_with(LIGHT_QUEUE_PREFIX);
+        !unit.is_pre_blank() && (unit.phy >= end || (is_checked && !self.leads_to(queue, offset, unit)))
+    }
+
     /// Cuts units and index entries at or behind the log's end, zeroes stale bytes, syncs.
     fn finish(&mut self, end: PhyOffset) -> Result<(), OpenError> {
         for queue in self.queues.iter() {
-            let failed = || OpenError::from_io(queue_dir(&self.layout.consumequeue(), queue.key()));
+            let dir = queue_dir(&self.layout.consumequeue(), queue.key());
             let mut max = queue.max();
-            while let Some(last) = max.0.checked_sub(1)
-                && queue.units_from(QueueOffset(last)).is_some_and(|run| beyond(&run.get(0), end))
+            while let Some(last) = max.0.checked_sub(1).map(QueueOffset)
+                && queue.units_from(last).is_some_and(|run| self.is_stray(queue, last, &run.get(0), end))
             {
-                max = QueueOffset(last);
+                max = last;
                 queue.publish_max(max);
             }
-            cut_queue(queue, max).map_err(failed())?;
+            let cut = cut_queue(queue, max)
+                .and_then(|()| remove_files_behind(&dir, queue))
+                .and_then(|()| sync_units(queue, self.from));
+            cut.map_err(OpenError::from_io(dir))?;
         }
         let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
         while let Some(last) = self.index.last() {
@@ -591,8 +759,34 @@ impl<'a> Rebuild<'a> {
     }
 }
 
-fn beyond(unit: &Unit, end: PhyOffset) -> bool {
-    !unit.is_pre_blank() && unit.phy >= end
+/// Removes files that a crash left behind the queue's last: nothing of them was taken, and what they hold would pass for
+/// units once the queue has grown to there.
+fn remove_files_behind(dir: &Path, queue: &QueueView) -> io::Result<()> {
+    let kept_end = queue.files().last().map_or(0, |last| last.end().0 * UNIT_LEN as u64);
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if segment_start(&path).is_some_and(|start| start >= kept_end) && path.is_file() {
+            tracing::info!(path = %path.display(), "consume queue file without units removed");
+            remove_if_present(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Syncs the files that hold units of what was scanned.
+fn sync_units(queue: &QueueView, from: PhyOffset) -> io::Result<()> {
+    for file in queue.files().iter().rev() {
+        file.map().sync()?;
+        let first = queue.units_from(file.first()).map(|run| run.get(0));
+        if first.is_some_and(|unit| !unit.is_pre_blank() && unit.phy < from) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn invalid(error: impl std::fmt::Display) -> io::Error {
@@ -611,7 +805,26 @@ fn store_unit(file: &UnitFile, offset: QueueOffset, unit: &Unit) {
     unsafe { file.map().write(at, &unit.encode()) };
 }
 
-/// Ends a queue at `max`: later files go, later bytes of the last file become zeros (rule R3).
+/// Stores a unit over the one that is there.
+fn rewrite_unit(queue: &QueueView, offset: QueueOffset, unit: &Unit) -> io::Result<()> {
+    let files = queue.files();
+    let file = files.iter().find(|file| (file.first()..file.end()).contains(&offset)).expect("a unit is in a file");
+    file.map().reserve((offset.0 - file.first().0 + 1) * UNIT_LEN as u64)?;
+    store_unit(file, offset, unit);
+    Ok(())
+}
+
+/// Empties a queue, to be built anew from any offset.
+fn drop_files(queue: &QueueView) -> io::Result<()> {
+    for file in queue.files().iter() {
+        remove_if_present(file.map().path())?;
+    }
+    queue.set_files(Vec::new());
+    queue.publish_max(QueueOffset(0));
+    Ok(())
+}
+
+/// Ends a queue at `max`: later files go, later bytes of the last file become zeros (rule R3); synced by the caller.
 fn cut_queue(queue: &Arc<QueueView>, max: QueueOffset) -> io::Result<()> {
     let mut files = queue.files().as_ref().clone();
     while let Some(last) = files.last()
@@ -627,7 +840,6 @@ fn cut_queue(queue: &Arc<QueueView>, max: QueueOffset) -> io::Result<()> {
             // SAFETY: no core runs yet; nobody else looks at the file.
             unsafe { last.map().write(at, &vec![0; stale + 1 - at]) };
         }
-        last.map().sync()?;
     }
     queue.set_files(files);
     queue.publish_max(max);
@@ -640,8 +852,12 @@ pub fn set_minimums(queues: &[Arc<QueueView>], log_min: PhyOffset) {
         let max = queue.max();
         let first = queue.files().first().map_or(QueueOffset(0), |file| file.first());
         queue.publish(first.min(max), max);
-        let unit = |at| Ok::<_, std::convert::Infallible>(queue.units_from(at).map_or(Unit::PRE_BLANK, |run| run.get(0)));
+        let unit =
+            |at| Ok::<_, std::convert::Infallible>(queue.units_from(at).map_or(Unit::PRE_BLANK, |run| run.get(0)));
         let Ok(min) = crate::queue::first_at_or_after(first.min(max)..max, log_min, unit);
         queue.publish(min, max);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,17 +156,16 @@ impl Shared {
             return Some("a write or sync of the commit log failed; the node takes no messages until it is restarted");
         }
         if self.builder_stuck.load(Ordering::Acquire) {
-            return Some("a consume queue or index file cannot be extended; free space on the store's disk");
+            return Some(
+                "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or raise the limit of open files",
+            );
         }
         self.stopping.load(Ordering::Acquire).then_some("the node is stopping")
     }
 
     /// How long the newest write and flush took.
     pub fn stage_times(&self) -> StageTimes {
-        StageTimes {
-            write_us: self.write_us.load(Ordering::Relaxed),
-            flush_us: self.flush_us.load(Ordering::Relaxed),
-        }
+        StageTimes { write_us: self.write_us.load(Ordering::Relaxed), flush_us: self.flush_us.load(Ordering::Relaxed) }
     }
 
     pub fn note_write(&self, took: Duration) {

@@ -65,16 +65,24 @@ pub enum PutStatus {
     /// The next segment could not be made; nothing is stored.
     SegmentNotCreated,
     /// Waited too long for the writer; nothing is stored.
-    Busy { waited_ms: u32, queued: u32, stages: StageTimes },
+    Busy {
+        waited_ms: u32,
+        queued: u32,
+        stages: StageTimes,
+    },
 }
 
 /// Why a put was not even tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PutRefusal {
     MessageIllegal(String),
-    PropertiesTooLong { len: usize },
+    PropertiesTooLong {
+        len: usize,
+    },
     /// Too much is on its way to the writer.
-    Overloaded { stages: StageTimes },
+    Overloaded {
+        stages: StageTimes,
+    },
     NotAvailable(String),
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Floor 0: everything above may use it, it uses nothing of ours. No I/O, no clock, no runtime.
 
-mod position;
 pub mod json;
+mod position;
 pub mod properties;
 mod queue;
 mod tags;

@@ -49,16 +49,21 @@ impl Node {
 
     /// Starts a node with these settings: `("flush.mode", "\"sync\"")`. Returns when it is ready and both ports answer.
     pub fn with(settings: &[(&str, &str)]) -> Node {
+        Node::prepared(settings, |_| {})
+    }
+
+    /// As [`Node::with`], with a say in how the program is started, such as with which limits.
+    pub fn prepared(settings: &[(&str, &str)], prepare: impl FnOnce(&mut Program)) -> Node {
         let dir = TempDir::new().expect("a directory for the node");
-        let (broker, name_server) = (free_address(), free_address());
+        let (broker, name_server) = (free_address_with_vip(), free_address());
         let root = dir.path().join("data");
         let mut lines = vec![
             format!("net.listen = \"{broker}\""),
-            "net.vip = false".to_owned(),
             format!("nameserver.embedded = \"{name_server}\""),
             format!("store.root = {root:?}"),
         ];
         let small = [
+            ("net.vip", "false"),
             ("store.commitlog_file_size", "\"16MiB\""),
             ("store.consumequeue_file_size", "60000"),
             ("store.index_slots", "5000"),
@@ -67,7 +72,9 @@ impl Node {
         let kept = small.iter().filter(|(key, _)| settings.iter().all(|(set, _)| set != key));
         lines.extend(kept.chain(settings).map(|(key, value)| format!("{key} = {value}")));
         fs::write(dir.path().join("kerolox.toml"), lines.join("\n") + "\n").expect("the node's settings");
-        let child = spawn(dir.path());
+        let mut program = program(dir.path());
+        prepare(&mut program);
+        let child = program.spawn().expect("the built node starts");
         let mut node = Node { child, dir, broker, name_server };
         node.wait_until_ready(0);
         node
@@ -81,6 +88,21 @@ impl Node {
     /// Process id, for those who look at memory or threads.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Bytes of memory of its own: the page cache and mapped files do not count.
+    pub fn memory_len(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the node runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel tells RssAnon");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of KiB") << 10
+    }
+
+    /// Processor time that it has used so far.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("the node runs");
+        let after_name = stat.rsplit(')').next().unwrap_or_default();
+        let ticks: u64 = after_name.split_whitespace().skip(11).take(2).map(|part| part.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
     }
 
     /// What it has written to standard error.
@@ -110,8 +132,13 @@ impl Node {
     /// Starts it again on the same data and ports, after [`Node::stop`] or [`Node::kill`].
     pub fn start_again(&mut self) {
         let log_from = self.log().len();
-        self.child = spawn(self.dir.path());
+        self.child = program(self.dir.path()).spawn().expect("the built node starts");
         self.wait_until_ready(log_from);
+    }
+
+    /// Starts a process on the same data and ports without waiting for it, for tests that kill it while it starts.
+    pub fn spawn_again(&self) -> Child {
+        program(self.dir.path()).spawn().expect("the built node starts")
     }
 
     /// A client of its broker.
@@ -146,25 +173,35 @@ impl Drop for Node {
     }
 }
 
-fn spawn(dir: &Path) -> Child {
+fn program(dir: &Path) -> Program {
     let log = File::options().create(true).append(true).open(dir.join("log")).expect("a file for the node's log");
-    Program::new(env!("CARGO_BIN_EXE_kerolox"))
+    let mut program = Program::new(env!("CARGO_BIN_EXE_kerolox"));
+    program
         .arg("serve")
         .arg("--config")
         .arg(dir.join("kerolox.toml"))
         .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .expect("the built node starts")
+        .stderr(log);
+    program
+}
+
+/// As [`free_address`], with the VIP port two below it, which nobody else gets either.
+pub fn free_address_with_vip() -> SocketAddr {
+    loop {
+        let [vip, _, address] = [free_address(), free_address(), free_address()];
+        if vip.port() + 2 == address.port() {
+            return address;
+        }
+    }
 }
 
 /// A loopback address that was free a moment ago.
 ///
 /// Below the ports that the system gives to clients: there, a connect to a port on which nobody listens yet may come to
 /// connect to itself.
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     const FIRST: u16 = 12_000;
     const COUNT: u16 = 20_000;
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -198,6 +235,10 @@ impl Request {
         self.ext.retain(|(found, _)| found != name);
         self.ext.push((name.to_owned(), value.to_string()));
         self
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.ext.iter().any(|(found, _)| found == name)
     }
 
     pub fn without(mut self, name: &str) -> Request {
@@ -348,12 +389,23 @@ impl Client {
     pub fn send(&mut self, asked: &Request) -> i32 {
         let opaque = self.next_opaque;
         self.next_opaque += 1;
+        let frame = self.frame(asked, opaque);
+        self.send_raw(&frame);
+        opaque
+    }
+
+    /// The socket itself, for options and half-closing.
+    pub fn socket(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// The frame of a request with this opaque.
+    pub fn frame(&self, asked: &Request, opaque: i32) -> BytesMut {
         let ext: Vec<(&str, &str)> = asked.ext.iter().map(|(name, value)| (&**name, &**value)).collect();
         let mut frame = BytesMut::new();
         let Request { code, flag, version, .. } = *asked;
         encode_request(&mut frame, self.header_type, code, version, opaque, flag, &ext, &asked.body);
-        self.send_raw(&frame);
-        opaque
+        frame
     }
 
     /// Sends bytes as they are.
@@ -440,6 +492,22 @@ impl Client {
             }
             assert!(Instant::now() < deadline, "queue 0 of {topic} shows no {count} messages: {answer:?}");
             thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for the node to end the connection and says whether it did; fails if it sends anything before.
+    pub fn closed_within(&mut self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            self.stream.set_read_timeout(Some(left)).expect("a time-out above zero");
+            match self.stream.read(&mut [0; 256]) {
+                Ok(0) => return true,
+                Ok(len) => panic!("the node sent {len} bytes instead of closing"),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
         }
     }
 

@@ -43,6 +43,7 @@ PREPARED = 0x4
 ROLLBACK = 0xC
 BORN_V6 = 0x10
 STORE_V6 = 0x20
+SYS_FLAG_BITS = 0x7FF
 
 
 def java_hash(text):
@@ -123,7 +124,7 @@ class Record:
         (properties_len,) = take(">h", pos)
         pos += 2
         if properties_len < 0 or pos + properties_len != end:
-            raise BadRecord(f"properties length {properties_len} ends at {pos + properties_len - at}, not at {self.size}")
+            raise BadRecord(f"properties of {properties_len} bytes end at {pos + properties_len - at}, not {self.size}")
         self.properties = parse_properties(bytes(data[pos:end]).decode("utf-8", "surrogateescape"))
         return self
 
@@ -173,6 +174,10 @@ class Record:
             offsets = self.properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
             return topic, 0, int(offsets[light.index(topic)])
         return self.topic, self.queue_id, self.queue_offset
+
+    def fields(self):
+        """All that a reader of the record sees, to compare two copies of it."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "phy"}
 
     def message_id(self):
         address, port = self.store_host
@@ -327,6 +332,8 @@ class Store:
         crc = zlib.crc32(record.raw_body) & 0x7FFFFFFF
         if record.crc != crc:
             self.bad("I6", f"{where}: body CRC {record.crc}, computed {crc}")
+        if record.sys_flag & ~SYS_FLAG_BITS:
+            self.bad("I5", f"{where}: unknown bits in the flags {record.sys_flag:#x}")
         topic_len = len(record.topic.encode("utf-8", "surrogateescape"))
         if (record.version == 2) != (topic_len > 127):
             self.bad("I5", f"{where}: version {record.version} for a topic of {topic_len} bytes")
@@ -367,12 +374,13 @@ class Store:
             if key not in self.queues:
                 self.bad("I10", f"{key[0]!r} queue {key[1]}: no consume queue for {counter} records")
             elif self.queues[key][1] != counter:
-                self.bad("I11", f"{key[0]!r} queue {key[1]}: consume queue ends at {self.queues[key][1]}, the log at {counter}")
+                self.bad("I11", f"{key[0]!r} queue {key[1]}: ends at {self.queues[key][1]}, the log at {counter}")
         for record in self.records:
             key = (record.topic, record.queue_id)
             missing_is_known = key not in self.queues or self.crashed or self._topic_gone(record.topic)
             if record.in_queue() and key not in seen[record.phy] and not missing_is_known:
-                self.bad("I10", f"record {record.phy} ({key[0]!r} queue {key[1]} offset {record.queue_offset}): no unit points to it")
+                place = f"{key[0]!r} queue {key[1]} offset {record.queue_offset}"
+                self.bad("I10", f"record {record.phy} ({place}): no unit points to it")
 
     def _topic_gone(self, topic):
         topics = self.config.get("topics.json", {}).get("topicConfigTable")
@@ -588,8 +596,10 @@ class Store:
             for field in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag"):
                 if not isinstance(topic.get(field), int) or topic[field] < 0:
                     self.bad("1.6", f"{where} has {field} {topic.get(field)!r}")
-            if topic.get("topicFilterType") not in ("SINGLE_TAG", "MULTI_TAG") or not isinstance(topic.get("order"), bool):
-                self.bad("1.6", f"{where} has filter type {topic.get('topicFilterType')!r}, order {topic.get('order')!r}")
+            if topic.get("topicFilterType") not in ("SINGLE_TAG", "MULTI_TAG"):
+                self.bad("1.6", f"{where} has filter type {topic.get('topicFilterType')!r}")
+            if not isinstance(topic.get("order"), bool):
+                self.bad("1.6", f"{where} has order {topic.get('order')!r}")
         for key, group in self.config.get("subscriptionGroup.json", {}).get("subscriptionGroupTable", {}).items():
             if group.get("groupName") != key:
                 self.bad("1.6", f"subscriptionGroup.json: {key!r} is named {group.get('groupName')!r}")

@@ -173,7 +173,8 @@ class Producer:
         if how in ("sync", "async"):
             for message, result in zip(messages, results):
                 if message.delay is None:
-                    self.test.ledger.append((message.topic, result.get("queue"), result["queue_offset"], message.sha256))
+                    place = (message.topic, result.get("queue"), result["queue_offset"])
+                    self.test.ledger.append((*place, message.sha256))
         return results
 
     def flood(self, topic, count, queues, prefix, timeout):
@@ -228,9 +229,24 @@ class Consumer:
         return self.wait(lambda got: len(got) >= count,
                          lambda: f"got {len(self.got())} of {count} messages", timeout)
 
-    def expect(self, messages, timeout=45.0, topic=None, quiet=0.5):
-        """Waits for exactly these messages, each once and unchanged; the received ones in the order of `messages`."""
-        self.wait_count(len(messages), timeout)
+    def wait_all(self, messages, timeout=45.0):
+        """Until each of these messages arrived at least once."""
+        wanted = {m.sha256 for m in messages}
+        if len(wanted) != len(messages):
+            raise ValueError("the messages of a scenario must differ")
+
+        def missing(got):
+            return len(wanted - {one["sha256"] for one in got})
+
+        return self.wait(lambda got: not missing(got),
+                         lambda: f"{missing(self.got())} of {len(wanted)} messages did not arrive at {self.name}", timeout)
+
+    def expect(self, messages, timeout=45.0, topic=None, quiet=0.5, repeats=False):
+        """Waits for exactly these messages, each once and unchanged; the received ones in the order of `messages`.
+
+        `repeats`: a message may arrive more than once.
+        """
+        self.wait_all(messages, timeout)
         time.sleep(quiet)
         got = self.got()
         by_body = {}
@@ -240,7 +256,7 @@ class Consumer:
         for message in messages:
             found = by_body.pop(message.sha256, [])
             name = message.body[:60]
-            if len(found) != 1:
+            if not found or len(found) > 1 and not repeats:
                 raise Failed(f"{name!r} arrived {len(found)} times")
             why = message.differs(found[0], topic)
             if why:

@@ -6,14 +6,25 @@ import signal
 import socket
 import subprocess
 import time
+from typing import NamedTuple
 
 from . import processes, wire
 
-COMMITLOG_FILE_SIZE = 16 << 20
-CONSUMEQUEUE_FILE_SIZE = 20_000
-INDEX_SLOTS = 5_000
-INDEX_UNITS = 20_000
 BROKER_NAME = "broker-a"
+
+
+class Sizes(NamedTuple):
+    """Of the files of a store; a store is opened with the sizes it was made with."""
+
+    commitlog_file: int
+    consumequeue_file: int
+    index_slots: int
+    index_units: int
+    message_max: int = 4 << 20
+
+
+# Small, so that a run fills several files of each kind.
+SMALL = Sizes(commitlog_file=16 << 20, consumequeue_file=20_000, index_slots=5_000, index_units=20_000)
 
 _taken = set()
 
@@ -43,11 +54,11 @@ class Node:
 
     is_java = False
 
-    def __init__(self, folder, flush):
+    def __init__(self, folder, sizes):
         self.folder = folder
-        self.flush = flush
+        self.sizes = sizes
         self.store = os.path.join(folder, "store")
-        os.makedirs(self.store)
+        os.makedirs(self.store, exist_ok=True)
         port, name_server_port = free_ports()
         self.broker = f"127.0.0.1:{port}"
         self.name_server = f"127.0.0.1:{name_server_port}"
@@ -89,8 +100,8 @@ class Node:
 
 
 class Kerolox(Node):
-    def __init__(self, folder, flush, binary):
-        super().__init__(folder, flush)
+    def __init__(self, folder, flush, binary, sizes=SMALL):
+        super().__init__(folder, sizes)
         self.binary = binary
         self.config = os.path.join(folder, "kerolox.toml")
         with open(self.config, "w") as file:
@@ -105,10 +116,15 @@ embedded = "{self.name_server}"
 
 [store]
 root = "{self.store}"
-commitlog_file_size = {COMMITLOG_FILE_SIZE}
-consumequeue_file_size = {CONSUMEQUEUE_FILE_SIZE}
-index_slots = {INDEX_SLOTS}
-index_entries = {INDEX_UNITS}
+commitlog_file_size = {sizes.commitlog_file}
+consumequeue_file_size = {sizes.consumequeue_file}
+index_slots = {sizes.index_slots}
+index_entries = {sizes.index_units}
+
+[limits]
+max_message_size = {sizes.message_max}
+# Not the default 200: on a busy machine a disk may stall longer, and the Go client gives a refused send up.
+put_wait_ms = 2900
 
 [flush]
 mode = "{flush}"
@@ -116,7 +132,7 @@ mode = "{flush}"
 
     def start(self):
         self.process = self._spawn([self.binary, "serve", "--config", self.config])
-        return self.wait_ready(15)
+        return self.wait_ready(30)
 
     def kill(self):
         process, self.process = self.process, None
@@ -146,7 +162,7 @@ class JavaBroker(Node):
     is_java = True
 
     def __init__(self, folder, flush, jars):
-        super().__init__(folder, flush)
+        super().__init__(folder, SMALL)
         self.jars = jars
         self.names = None
         self.broker_conf = os.path.join(folder, "broker.conf")
@@ -161,10 +177,10 @@ listenPort={self.port}
 namesrvAddr={self.name_server}
 storePathRootDir={self.store}
 storePathCommitLog={self.store}/commitlog
-mappedFileSizeCommitLog={COMMITLOG_FILE_SIZE}
-mappedFileSizeConsumeQueue={CONSUMEQUEUE_FILE_SIZE}
-maxHashSlotNum={INDEX_SLOTS}
-maxIndexNum={INDEX_UNITS}
+mappedFileSizeCommitLog={SMALL.commitlog_file}
+mappedFileSizeConsumeQueue={SMALL.consumequeue_file}
+maxHashSlotNum={SMALL.index_slots}
+maxIndexNum={SMALL.index_units}
 flushDiskType={'SYNC_FLUSH' if flush == 'sync' else 'ASYNC_FLUSH'}
 timerWheelEnable=false
 """)
@@ -175,8 +191,8 @@ timerWheelEnable=false
         return self._spawn([
             "java", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=512m",
             "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
-            "--add-opens=java.base/java.nio=ALL-UNNAMED", f"-Duser.home={self.folder}", f"-Drocketmq.home.dir={self.folder}",
-            "-cp", os.path.join(self.jars, "*"), main, "-c", conf,
+            "--add-opens=java.base/java.nio=ALL-UNNAMED", f"-Duser.home={self.folder}",
+            f"-Drocketmq.home.dir={self.folder}", "-cp", os.path.join(self.jars, "*"), main, "-c", conf,
         ])
 
     def start(self):

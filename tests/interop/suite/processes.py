@@ -5,9 +5,11 @@ import subprocess
 import sys
 import threading
 
-_lock = threading.Lock()
+# Reentrant, because a signal handler may end the children while its thread is starting one.
+_lock = threading.RLock()
 _guard = None
 _children = set()
+_ending = False
 
 
 def start(command, **options):
@@ -17,8 +19,10 @@ def start(command, **options):
         if _guard is None:
             path = os.path.join(os.path.dirname(__file__), "guard.py")
             _guard = subprocess.Popen([sys.executable, path], stdin=subprocess.PIPE, text=True, start_new_session=True)
-    child = subprocess.Popen(command, start_new_session=True, **options)
     with _lock:
+        if _ending:
+            raise RuntimeError("the run is ending")
+        child = subprocess.Popen(command, start_new_session=True, **options)
         _children.add(child)
         _tell(f"+{child.pid}\n")
     return child
@@ -40,6 +44,8 @@ def kill(child):
 
 
 def end_all():
+    global _ending
+    _ending = True
     for child in list(_children):
         kill(child)
     if _guard is not None:

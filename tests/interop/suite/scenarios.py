@@ -240,7 +240,8 @@ def push_concurrent(t):
     got = consumer.expect(messages)
     late = [one for one in got[-50:] if one["at"] - one["stored"] > 5_000]
     if late:
-        raise Failed(f"a waiting consumer got {text_of_place(late[0])} only {late[0]['at'] - late[0]['stored']} ms after its storing")
+        took = late[0]["at"] - late[0]["stored"]
+        raise Failed(f"a waiting consumer got {text_of_place(late[0])} only {took} ms after its storing")
     t.stop(consumer)
     check_committed(t, topic, consumer.group, 4)
 
@@ -309,7 +310,8 @@ def lite_pull_assign(t):
     topic = t.topic(queues=2)
     messages = [Message(topic, f"{q}/{i}", queue=q) for i in range(10) for q in range(2)]
     t.producer().send(messages)
-    t.consumer(topic, mode="lite", assign=True, seek=6).expect(messages[12:])
+    # A pull that the client began before the seek may go on from the new place too, so a message may come twice.
+    t.consumer(topic, mode="lite", assign=True, seek=6).expect(messages[12:], repeats=True)
 
 
 @scenario()
@@ -441,9 +443,9 @@ def retry_then_dead_letter(t):
             if later["at"] - earlier["at"] < 900:
                 raise Failed(f"{message.tag} came again after {later['at'] - earlier['at']} ms, asked for 1 s")
     if t.kind.language == "java":
-        if dead["props"].get("RETRY_TOPIC") != topic or dead["props"].get("ORIGIN_MESSAGE_ID") != results[2]["offset_msg_id"]:
-            raise Failed(f"the dead letter says it is from {dead['props'].get('RETRY_TOPIC')}, "
-                         f"{dead['props'].get('ORIGIN_MESSAGE_ID')}; sent as {results[2]}")
+        origin = (dead["props"].get("RETRY_TOPIC"), dead["props"].get("ORIGIN_MESSAGE_ID"))
+        if origin != (topic, results[2]["offset_msg_id"]):
+            raise Failed(f"the dead letter says it is from {origin}; sent to {topic} as {results[2]}")
 
 
 @scenario(languages=("cpp",), timeout=150, slow=True)
@@ -526,12 +528,10 @@ def rebalance_and_takeover(t):
     agents[1].kill()
     killed = time.monotonic()
     messages = send_round("after")
-    wanted = {m.sha256 for m in messages}
-    members[0].wait(lambda got: wanted <= {one["sha256"] for one in got},
-                    lambda: f"the survivor got {len(wanted & {o['sha256'] for o in members[0].got()})} of {len(wanted)}", 60)
+    members[0].wait_all(messages, 60)
     took = time.monotonic() - killed
     if took > 15:
-        raise Failed(f"the survivor had everything only {took:.1f} s after the kill: it was not told, and found out by itself")
+        raise Failed(f"the survivor had everything only {took:.1f} s after the kill: nobody told it")
     time.sleep(1)
     by_hash = {m.sha256: m for m in sent}
     seen = {}
@@ -635,23 +635,55 @@ def count_10000(t):
 
 @scenario(node="sync", timeout=260)
 def count_10000_across_sigkill(t):
-    """The same while the node, flushing in sync mode, is killed with SIGKILL half way and started again."""
+    """The same while the node, flushing in sync mode, is killed with SIGKILL twice and started again."""
     try:
         topic = t.topic(queues=COUNT_QUEUES)
         consumer = t.consumer(topic, mode="orderly")
         producer = t.producer(retries=0)
-        t.storm.watch(t, lambda: producer.agent.acked.get(producer.name, 0))
+        t.storm.join(t, lambda: producer.agent.acked.get(producer.name, 0))
         repeated = producer.flood(topic, COUNT, COUNT_QUEUES, "n", 150)
     finally:
         t.storm.leave(t)
     consumer.wait(*flood_is_complete(consumer, topic, "n"), 90)
-    # The C++ library sends again by itself when the connection breaks under a send: one message a queue at most.
-    check_flood(consumer.got(), topic, "n", repeated, COUNT_QUEUES if t.kind.language == "cpp" else 0)
+    # The C++ library sends again by itself when the connection breaks under a send: one message a queue and kill.
+    check_flood(consumer.got(), topic, "n", repeated, 2 * COUNT_QUEUES if t.kind.language == "cpp" else 0)
     for queue in range(COUNT_QUEUES):
         top = wire.max_offset(t.node, topic, queue)
         seen = {one["offset"] for one in consumer.got() if one["queue"] == queue}
         if seen != set(range(top)):
             raise Failed(f"queue {queue} ends at {top}; {len(seen)} of its offsets were delivered")
+
+
+@scenario(languages=("go",), node="sync", timeout=260)
+def state_across_sigkill(t):
+    """Topics, committed offsets and delayed messages outlive the kills."""
+    try:
+        topic = t.topic(queues=4)
+        producer = t.producer()
+        messages = sample(topic, 40, "first") + sample(topic, 40, "second")
+        producer.send(messages[:40])
+        first = t.consumer(topic)
+        first.expect(messages[:40])
+        t.stop(first)
+        check_committed(t, topic, first.group, 4)
+        # The node writes offsets to disk every 5 s, for the first time after 10 s.
+        time.sleep(11)
+        before = [wire.consumer_offset(t.node, first.group, topic, queue) for queue in range(4)]
+        delayed = Message(topic, "delayed by level 4", tag="late", delay=4)
+        producer.send([delayed])
+        t.storm.join(t, lambda: COUNT)
+        if not t.storm.over.wait(150):
+            raise Failed("the node was not killed and started again within 150 s")
+    finally:
+        t.storm.leave(t)
+    after = [wire.consumer_offset(t.node, first.group, topic, queue) for queue in range(4)]
+    if after != before:
+        raise Failed(f"the group's offsets were {before} before the kills and are {after}")
+    t.producer().send(messages[40:])
+    got = t.consumer(topic).expect(messages[40:] + [delayed])
+    took = got[-1]["at"] - got[-1]["born"]
+    if took < 29_900:
+        raise Failed(f"the delayed message came after {took} ms, the level says 30 s")
 
 
 @scenario(languages=("all",), timeout=150)

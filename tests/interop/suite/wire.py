@@ -60,11 +60,10 @@ def create_topic(node, topic, queues):
 
 
 def query_by_key(node, topic, key):
-    now = int(time.time() * 1000)
     try:
         _, body = request(node.broker, QUERY, {
-            "topic": topic, "key": key, "maxNum": "64", "beginTimestamp": str(now - 3_600_000),
-            "endTimestamp": str(now + 60_000),
+            "topic": topic, "key": key, "maxNum": "64", "beginTimestamp": "0",
+            "endTimestamp": str(int(time.time() * 1000) + 60_000),
         })
     except Refused as why:
         if why.code == QUERY_NOT_FOUND:
@@ -80,6 +79,15 @@ def pull(node, topic, queue, offset, count=32):
         "subscription": "*", "subVersion": "0", "expressionType": "TAG",
     })
     return records(body)
+
+
+def pull_all(node, topic, queue):
+    """Every record of a queue."""
+    out = []
+    top = max_offset(node, topic, queue)
+    while len(out) < top:
+        out += pull(node, topic, queue, len(out))
+    return out
 
 
 def records(body):

@@ -27,7 +27,9 @@ class SendResult(ctypes.Structure):
 
 
 class Failure(ctypes.Structure):
-    _fields_ = [("error", c_int), ("line", c_int), ("file", c_char * 512), ("msg", c_char * 512), ("type", c_char * 512)]
+    _fields_ = [
+        ("error", c_int), ("line", c_int), ("file", c_char * 512), ("msg", c_char * 512), ("type", c_char * 512),
+    ]
 
 
 ON_SENT = ctypes.CFUNCTYPE(None, SendResult)
@@ -170,7 +172,8 @@ class Agent:
 
     @staticmethod
     def result(r):
-        return {"status": SEND_STATUS.get(r.status, str(r.status)), "msg_id": r.msg_id.decode(), "queue_offset": r.offset}
+        status = SEND_STATUS.get(r.status, str(r.status))
+        return {"status": status, "msg_id": r.msg_id.decode(), "queue_offset": r.offset}
 
     def op_send(self, c):
         lib = self.lib
@@ -226,7 +229,7 @@ class Agent:
         return results
 
     def op_flood(self, c):
-        """One sender a queue; each sends its bodies "prefix-queue-number" in order and repeats one until it is acked."""
+        """One sender a queue; each sends its bodies "prefix-queue-number" in order, and each until it is acked."""
         producer = self.producers[c["producer"]]
         deadline = time.monotonic() + c["timeout_ms"] / 1000
         repeated = []
@@ -268,7 +271,8 @@ class Agent:
         self.check(lib.SetPushConsumerNameServerAddress(consumer, self.name_server))
         self.check(lib.SetPushConsumerInstanceName(consumer, c["name"].encode()))
         self.check(lib.SetPushConsumerThreadCount(consumer, 4))
-        self.check(lib.SetPushConsumerMessageModel(consumer, BROADCASTING if c.get("model") == "broadcast" else CLUSTERING))
+        model = BROADCASTING if c.get("model") == "broadcast" else CLUSTERING
+        self.check(lib.SetPushConsumerMessageModel(consumer, model))
         for topic, expression in c["topics"].items():
             self.check(lib.Subscribe(consumer, topic.encode(), expression.encode()))
         callback = ON_MESSAGE(self.taker(c))

@@ -147,7 +147,9 @@ func run(c command) (object, error) {
 // chosenQueue sends a message that names its queue there, and the others round robin.
 type chosenQueue struct{ others producer.QueueSelector }
 
-func (s chosenQueue) Select(m *primitive.Message, queues []*primitive.MessageQueue, last string) *primitive.MessageQueue {
+func (s chosenQueue) Select(
+	m *primitive.Message, queues []*primitive.MessageQueue, last string,
+) *primitive.MessageQueue {
 	if m.Queue == nil {
 		return s.others.Select(m, queues, last)
 	}
@@ -296,7 +298,7 @@ func send(c command) (object, error) {
 	return object{"results": results}, nil
 }
 
-// flood runs one sender a queue; each sends its bodies "prefix-queue-number" in order and repeats one until it is acked.
+// flood runs one sender a queue; each sends its bodies "prefix-queue-number" in order, and each until it is acked.
 func flood(c command) (object, error) {
 	p := producerNamed(c.Producer)
 	deadline := time.Now().Add(time.Duration(c.TimeoutMs) * time.Millisecond)
@@ -402,7 +404,7 @@ func startConsumer(c command) error {
 	rule := &failureRule{times: c.Fail, attempts: map[string]int{}, busy: map[string]int{}}
 	for topic, expression := range c.Topics {
 		selector := consumer.MessageSelector{Type: consumer.TAG, Expression: expression}
-		err := p.Subscribe(topic, selector, func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		take := func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 			good := true
 			for _, m := range messages {
 				good = rule.take(c.Name, m) && good
@@ -417,8 +419,8 @@ func startConsumer(c command) error {
 				concurrent.DelayLevelWhenNextConsume = c.RetryLevel
 			}
 			return consumer.ConsumeRetryLater, nil
-		})
-		if err != nil {
+		}
+		if err := p.Subscribe(topic, selector, take); err != nil {
 			return err
 		}
 	}

@@ -27,6 +27,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -435,7 +436,7 @@ public final class Agent {
             }
             consumer.assign(queues);
             for (MessageQueue queue : queues) {
-                consumer.seek(queue, c.getLongValue("seek"));
+                seek(consumer, queue, c.getLongValue("seek"));
             }
         }
         FailureRule rule = new FailureRule(null);
@@ -459,6 +460,24 @@ public final class Agent {
             consumer.commitSync();
             consumer.shutdown();
         });
+    }
+
+    /**
+     * Seeks, up to five times: the client interrupts the queue's running pull to seek, which may close the one
+     * connection to the broker, also under the look-up of another queue's bounds that the next seek makes.
+     */
+    private static void seek(DefaultLitePullConsumer consumer, MessageQueue queue, long offset) throws Exception {
+        for (int tries = 1; ; tries++) {
+            try {
+                consumer.seek(queue, offset);
+                return;
+            } catch (MQClientException why) {
+                if (tries == 5) {
+                    throw why;
+                }
+                sleep(200);
+            }
+        }
     }
 
     /** Reports each message, and says which ones to fail: body to the number of attempts that fail. */

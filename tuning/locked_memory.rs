@@ -1,0 +1,57 @@
+//! Locked memory: each executor registers buffers with the kernel.
+
+use std::fs;
+
+use rustix::process::{Resource, geteuid, getrlimit};
+
+use super::{Finding, Severity};
+
+const SETTING: &str = "locked memory";
+const REASON: &str = "each executor registers its I/O buffers with the kernel, which locks them";
+/// Memory for an executor's own buffers. glommio registers three times this.
+pub const IO_MEMORY_LEN: usize = 1 << 20;
+const IO_MEMORY_FACTOR: u64 = 3;
+
+/// Is there enough for this many executors?
+pub fn check(executors: usize) -> Finding {
+    let needed = executors as u64 * IO_MEMORY_FACTOR * IO_MEMORY_LEN as u64;
+    let limit = if geteuid().is_root() || may_lock_all() { None } else { getrlimit(Resource::Memlock).current };
+    judge(limit, needed)
+}
+
+fn judge(limit: Option<u64>, needed: u64) -> Finding {
+    let found = limit.map_or("unlimited".to_owned(), |limit| format!("{limit} bytes allowed"));
+    let finding = Finding::fine(SETTING, found, format!("{needed} bytes"), REASON);
+    match limit {
+        Some(limit) if limit < needed => finding.but(
+            Severity::Refusal,
+            format!(
+                "{needed} bytes are needed; raise the limit (systemd: LimitMEMLOCK=, shell: ulimit -l {}) or use fewer cores",
+                needed.div_ceil(1024)
+            ),
+        ),
+        _ => finding,
+    }
+}
+
+/// CAP_IPC_LOCK lifts the limit.
+fn may_lock_all() -> bool {
+    const CAP_IPC_LOCK: u64 = 14;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|caps| caps >> CAP_IPC_LOCK & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_below_what_the_executors_need_is_refused_with_what_to_set() {
+        let finding = judge(Some(65_536), 6 << 20);
+        assert_eq!(finding.severity, Severity::Refusal);
+        assert!(finding.to_string().contains("65536") && finding.to_string().contains("ulimit -l 6144"), "{finding}");
+        assert_eq!(judge(Some(6 << 20), 6 << 20).severity, Severity::Fine);
+        assert_eq!(judge(None, 6 << 20).severity, Severity::Fine);
+    }
+}
