@@ -345,7 +345,6 @@ fn a_stop_under_load_loses_nothing() {
 }
 
 #[test]
-#[ignore = "fails: a second send to a new topic does not wait until the topic is saved; to be run with the fix of that"]
 fn a_new_topic_is_on_disk_before_a_message_of_it_is_acknowledged() {
     let node = start(SMALL, "buffered", "async");
     let mut client = node.client(HeaderType::Rocketmq);

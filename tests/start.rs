@@ -222,7 +222,8 @@ fn a_taken_port_is_refused_whoever_has_it() {
     }
     // Another Kerolox's, which shares its ports between its own shards.
     let other = Node::with(&[("net.vip", "true")]);
-    let cases: [(fn(&mut Attempt, &Node), &str); 4] = [
+    type Case = (fn(&mut Attempt, &Node), &'static str);
+    let cases: [Case; 4] = [
         (|attempt, other| attempt.listen = other.broker, "net.listen"),
         (|attempt, other| attempt.name_server = other.name_server, "nameserver.embedded"),
         (|attempt, other| attempt.listen.set_port(other.broker.port() - 2), "net.listen"),

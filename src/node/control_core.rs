@@ -19,7 +19,7 @@ use crate::io::{self, Blocking};
 use crate::net::{self, Hub};
 use crate::store::{Layout, QueueRegistry, QueueView, Shared};
 use crate::types::{QueueKey, QueueOffset, ShardId, Timestamp};
-use crate::wire::code::response;
+use crate::wire::code::{request, response};
 use crate::wire::{Command, ConnId, FLAG_ONEWAY, HeaderType, Peer, Response, encode_request};
 
 /// The shard whose core runs control and the index builder.
@@ -90,7 +90,11 @@ impl ControlCore {
 
     /// Serves one request of a client on this shard or another; the answer goes out once what it changed is on disk.
     pub fn request(self: &Rc<Self>, conn: ConnId, remote: SocketAddr, command: &Command<'_>) {
-        let outcome = self.control.borrow_mut().handle(io::now(), &Caller { conn, remote }, command);
+        let mut outcome = self.control.borrow_mut().handle(io::now(), &Caller { conn, remote }, command);
+        if command.code == request::UPDATE_AND_CREATE_TOPIC {
+            // It may have been made by somebody else, and not yet be on disk: wait for that, too.
+            outcome.dirty |= self.control.borrow().unshown();
+        }
         self.push(outcome.pushes);
         let (oneway, opaque, header_type) = (command.is_oneway(), command.opaque, command.header_type);
         if !outcome.dirty.any() {
@@ -138,9 +142,9 @@ impl ControlCore {
         };
         match made {
             Some(dirty) => {
-                // Not saved, it exists all the same until the node stops; the failure is in the log.
-                let _ = self.persist(dirty).await;
-                true
+                // As above: it may be there and not yet be on disk.
+                let unshown = self.control.borrow().unshown();
+                self.persist(dirty | unshown).await.is_ok()
             }
             None => false,
         }
@@ -222,8 +226,10 @@ impl ControlCore {
     /// Writes the files of the tables, on the helper thread.
     async fn save(&self, dirty: Dirty) -> Result<(), String> {
         let mut files = Vec::new();
-        {
+        let (dirty, tables) = {
             let control = self.control.borrow();
+            // All that will be shown must be written, whoever asked.
+            let dirty = dirty | control.unshown();
             if dirty.topics {
                 files.push((self.layout.config(names::TOPICS), control.encode_topics()));
             }
@@ -233,11 +239,14 @@ impl ControlCore {
             if dirty.kv_config {
                 files.push((self.layout.own().join(KV_CONFIG), control.encode_kv_config()));
             }
-        }
+            (dirty, control.tables())
+        };
         if dirty.topics {
             self.register();
         }
-        self.write(files).await
+        self.write(files).await?;
+        self.control.borrow_mut().show(tables);
+        Ok(())
     }
 
     async fn write(&self, files: Vec<(std::path::PathBuf, Vec<u8>)>) -> Result<(), String> {

@@ -48,6 +48,8 @@ pub struct Builder {
     durable_up_to: DurableUpTo,
     /// Store time of the first record whose unit is not synced; `None`: all are.
     unsynced_since: Cell<Option<i64>>,
+    /// A sync failed: what counts as durable does not move any more.
+    sync_failed: Cell<bool>,
 }
 
 struct QueueState {
@@ -88,6 +90,7 @@ impl Builder {
             dirtied: LocalWake::default(),
             durable_up_to,
             unsynced_since: Cell::new(None),
+            sync_failed: Cell::new(false),
         })
     }
 
@@ -247,7 +250,7 @@ impl Builder {
     /// Syncs the files with at least `least_pages` new pages; 0: all, and moves what counts as durable.
     async fn sync(&self, least_pages: u64) {
         let units_min = least_pages * 4096 / UNIT_LEN as u64;
-        if least_pages == 0 {
+        if least_pages == 0 && !self.sync_failed.get() {
             self.unsynced_since.set(None);
         }
         let due: Vec<Dirty> = {
@@ -269,12 +272,16 @@ impl Builder {
         };
         let synced = self.blocking.run(move || due.iter().try_for_each(|dirty| dirty.file.map().sync())).await;
         match synced {
-            Ok(()) if least_pages == 0 => {
+            Ok(()) if least_pages == 0 && !self.sync_failed.get() => {
                 self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);
             }
             Ok(()) => {}
-            // Derived data: the log has it, and the checkpoint does not move past what is not synced.
-            Err(error) => tracing::error!(%error, "syncing consume queues failed"),
+            // Derived data: the log has it. But pages may be lost now that a later sync would not miss, so the next
+            // recovery must begin before them.
+            Err(error) => {
+                self.sync_failed.set(true);
+                tracing::error!(%error, "syncing consume queues failed; the next start rebuilds them from here");
+            }
         }
     }
 }

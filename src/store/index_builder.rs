@@ -159,6 +159,9 @@ impl IndexBuilder {
         for file in self.files.borrow().iter().rev() {
             let Ok(index) = IndexFile::open(file.bytes(0, file.len()), slots, units) else { continue };
             let header = index.header();
+            if header.next_unit <= 1 {
+                continue; // just made
+            }
             if header.begin.0 <= end && header.end.0 >= begin {
                 index.find(key, Timestamp(begin), Timestamp(end), count, &mut found);
             }

@@ -1,15 +1,15 @@
 //! What is named: topics, groups, their members, consumer offsets, locks, and the name server's tables.
 //!
 //! [`Control`] is the single owner of all of it and lives on the control core. Shards carry requests here, and everything
-//! is decided at once, in order, from tables in memory: no I/O, no clock, no await. What shards must know is in the
-//! [`Directory`], which is replaced before the answer exists; what must be on disk is said by [`Dirty`], and the node
-//! writes it before the answer goes out.
+//! is decided at once, in order, from tables in memory: no I/O, no clock, no await. What must be on disk is said by
+//! [`Dirty`]; the node writes it, lets the shards see it in the [`Directory`] ([`Control::show`]), and then answers.
 
 use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::broker::{
-    Caller, Directory, Dirty, Filter, Outcome, Profile, Push, QueueMaker, SharedDirectory, not_supported,
+    Caller, Directory, Dirty, Filter, Outcome, Profile, Push, QueueMaker, SharedDirectory, Topic, not_supported,
 };
 use crate::broker::{names, subscription};
 use crate::format::config_files::{ConsumerOffsetsFile, GroupConfig, SubscriptionGroupsFile, TopicsFile};
@@ -96,6 +96,15 @@ pub struct Control {
     name_server: NameServer,
     kv_config: KvConfig,
     directory: SharedDirectory,
+    /// The topics and groups that the directory shows: those that are on disk.
+    shown: Tables,
+}
+
+/// Topics and groups at one moment: what a save wrote, and what the directory may show once it has.
+#[derive(Clone)]
+pub struct Tables {
+    topics: Arc<HashMap<Arc<str>, Arc<Topic>>>,
+    groups: Arc<HashMap<Arc<str>, Arc<GroupConfig>>>,
 }
 
 /// The answer to a request that was not carried out.
@@ -140,9 +149,12 @@ impl Control {
         queues: Box<dyn QueueMaker>,
         directory: SharedDirectory,
     ) -> Control {
+        let topics = TopicTable::new(&settings, loaded.topics, queues);
+        let groups = GroupTable::new(loaded.groups, settings.auto_create_group);
         let control = Control {
-            topics: TopicTable::new(&settings, loaded.topics, queues),
-            groups: GroupTable::new(loaded.groups, settings.auto_create_group),
+            shown: Tables { topics: Arc::clone(topics.shared()), groups: Arc::clone(groups.shared()) },
+            topics,
+            groups,
             members: Members::default(),
             offsets: ConsumerOffsets::new(loaded.consumer_offsets),
             locks: Locks::default(),
@@ -601,18 +613,39 @@ impl Control {
         }
     }
 
+    /// Topics and groups as they are now, for who saves them: once they are on disk, [`Control::show`] them.
+    pub fn tables(&self) -> Tables {
+        Tables { topics: Arc::clone(self.topics.shared()), groups: Arc::clone(self.groups.shared()) }
+    }
+
+    /// Lets the shards see topics and groups that are on disk. Not before: a message in a topic that a crash forgets
+    /// would be acknowledged and out of sight.
+    pub fn show(&mut self, saved: Tables) {
+        self.shown = saved;
+        self.publish();
+    }
+
+    /// What was made and is not shown: a save of it is still to come, under way, or has failed.
+    pub fn unshown(&self) -> Dirty {
+        Dirty {
+            topics: !Arc::ptr_eq(&self.shown.topics, self.topics.shared()),
+            groups: !Arc::ptr_eq(&self.shown.groups, self.groups.shared()),
+            kv_config: false,
+        }
+    }
+
     /// Replaces the published picture if a table in it has changed. A changed table is always another allocation, since
     /// the published picture holds on to the one before.
     fn publish(&self) {
         let published = self.directory.load();
-        let same = Arc::ptr_eq(&published.topics, self.topics.shared())
-            && Arc::ptr_eq(&published.groups, self.groups.shared())
+        let same = Arc::ptr_eq(&published.topics, &self.shown.topics)
+            && Arc::ptr_eq(&published.groups, &self.shown.groups)
             && Arc::ptr_eq(&published.subscriptions, self.members.subscriptions())
             && Arc::ptr_eq(&published.locked_until, self.locks.until());
         if !same {
             self.directory.store(Arc::new(Directory {
-                topics: Arc::clone(self.topics.shared()),
-                groups: Arc::clone(self.groups.shared()),
+                topics: Arc::clone(&self.shown.topics),
+                groups: Arc::clone(&self.shown.groups),
                 subscriptions: Arc::clone(self.members.subscriptions()),
                 locked_until: Arc::clone(self.locks.until()),
             }));

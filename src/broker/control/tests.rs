@@ -80,8 +80,20 @@ impl Bench {
         self.now = self.now.plus_ms(ms);
     }
 
-    /// Sends a request through the bytes of a frame.
+    /// Sends a request through the bytes of a frame, and saves what it changed.
     fn ask(&mut self, from: u64, code: i32, ext: &[(&str, &str)], body: &[u8]) -> Outcome {
+        let outcome = self.ask_unsaved(from, code, ext, body);
+        self.save();
+        outcome
+    }
+
+    /// As the node does it once the files are written.
+    fn save(&mut self) {
+        let tables = self.control.tables();
+        self.control.show(tables);
+    }
+
+    fn ask_unsaved(&mut self, from: u64, code: i32, ext: &[(&str, &str)], body: &[u8]) -> Outcome {
         let mut frame = BytesMut::new();
         encode_request(&mut frame, self.header_type, code, VERSION_4_9, 7, 0, ext, body);
         let bounds = first_frame(&frame).unwrap().unwrap();
@@ -152,7 +164,8 @@ impl Bench {
         }
     }
 
-    fn topic(&self, topic: &str) -> Arc<Topic> {
+    fn topic(&mut self, topic: &str) -> Arc<Topic> {
+        self.save();
         Arc::clone(self.directory.load().topics.get(topic).unwrap_or_else(|| panic!("{topic} is published")))
     }
 
@@ -1027,10 +1040,24 @@ fn outside_name_servers_are_told_in_a_form_that_we_read_ourselves() {
 // Publishing
 
 #[test]
-fn the_directory_is_replaced_only_by_changes_and_before_the_answer() {
+fn the_directory_is_replaced_only_by_changes_and_shows_topics_only_once_they_are_saved() {
     let mut bench = Bench::new(Profile::V5);
     let before = bench.directory.load_full();
-    bench.create_topic("T", 4);
+    let wanted = bench.control.ensure_topic_for_send(bench.now, "T", "TBW102", 4, false);
+    assert_eq!(wanted, Ok(Dirty::TOPICS));
+    assert_eq!(bench.control.unshown(), Dirty::TOPICS);
+    assert!(!bench.directory.load().topics.contains_key("T"), "a crash would forget it");
+    // Members are in no file, and are shown while topics wait.
+    bench.ask_unsaved(
+        1,
+        41,
+        &[],
+        br#"{"clientId":"A","consumerGroup":"G","mqSet":[{"brokerName":"broker-a","queueId":0,"topic":"T"}]}"#,
+    );
+    assert!(bench.directory.load().holds_locks("G", bench.now));
+    assert!(!bench.directory.load().topics.contains_key("T"));
+    bench.save();
+    assert_eq!(bench.control.unshown(), Dirty::default());
     let after = bench.directory.load_full();
     assert!(!before.topics.contains_key("T") && after.topics.contains_key("T"));
     assert!(Arc::ptr_eq(&before.groups, &after.groups), "tables that did not change are not copied");
