@@ -85,7 +85,7 @@ pub fn remove_if_present(path: &Path) -> io::Result<()> {
 }
 
 /// Replaces `path` as a whole and keeps what was there as `path.bak`; a crash at any step leaves at least one of the
-/// two whole. Order: new bytes into `path.tmp`, sync, old → `.bak`, `.tmp` → `path`, sync of the folder.
+/// two whole. Order: new bytes into `path.tmp`, sync, old also as `.bak`, `.tmp` → `path`, sync of the folder.
 pub fn replace_keeping_old(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let with_suffix = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -99,7 +99,9 @@ pub fn replace_keeping_old(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::create(&tmp)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    match fs::rename(path, &bak) {
+    // A second name for the old file, so that there is never a moment without `path`.
+    remove_if_present(&bak)?;
+    match fs::hard_link(path, &bak) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }

@@ -228,8 +228,8 @@ impl ControlCore {
         let mut files = Vec::new();
         let (dirty, tables) = {
             let control = self.control.borrow();
-            // All that will be shown must be written, whoever asked.
-            let dirty = dirty | control.unshown();
+            // What is shown is on disk, what is not is to be written, whoever asked.
+            let dirty = Dirty { kv_config: dirty.kv_config, ..control.unshown() };
             if dirty.topics {
                 files.push((self.layout.config(names::TOPICS), control.encode_topics()));
             }
