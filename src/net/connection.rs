@@ -13,7 +13,7 @@ use bytes::{Buf, BytesMut};
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
 
-use super::hub::Hub;
+use super::hub::{Hub, Member, Stall, WriteState};
 use super::{Room, Service};
 use crate::store::LocalWake;
 use crate::wire::{ConnId, Peer, expected_len, first_frame};
@@ -35,23 +35,6 @@ const ROOM_RETRY: Duration = Duration::from_millis(1);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_LEN]);
-}
-
-/// What a write came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WriteState {
-    Done,
-    /// The socket takes no more for now.
-    Blocked,
-}
-
-/// When what happened last, for the sweep (steady ms).
-pub(super) struct Stall {
-    pub active_ms: u64,
-    pub read_ms: u64,
-    pub written_ms: u64,
-    pub frame_begun: bool,
-    pub unsent: bool,
 }
 
 /// Lives on its shard's core.
@@ -98,35 +81,12 @@ impl Connection {
             written_ms: Cell::new(now),
             hub,
         });
-        connection.hub.add(id, &connection);
+        connection.hub.add(id, Rc::clone(&connection) as Rc<dyn Member>);
         Ok(connection)
     }
 
     pub fn remote_addr(&self) -> SocketAddr {
         self.remote
-    }
-
-    /// Ends the connection; its task notices and cleans up.
-    pub fn close(&self) {
-        if self.open.replace(false) {
-            // SAFETY: the descriptor belongs to `stream`, which lives as long as `self`.
-            unsafe { libc::shutdown(self.fd, libc::SHUT_RDWR) };
-            self.drained.wake();
-        }
-    }
-
-    pub(super) fn unsent(&self) -> usize {
-        self.out.borrow().len()
-    }
-
-    pub(super) fn stall(&self) -> Stall {
-        Stall {
-            active_ms: self.read_ms.get().max(self.written_ms.get()),
-            read_ms: self.read_ms.get(),
-            written_ms: self.written_ms.get(),
-            frame_begun: self.frame_begun.get(),
-            unsent: self.unsent() > 0,
-        }
     }
 
     /// Reads and serves frames until the peer or an error ends it.
@@ -226,9 +186,42 @@ impl Connection {
             self.hub.limits.sub((before - now) as u64);
         }
     }
+}
 
-    /// Writes as much as the socket takes without waiting.
-    pub(super) fn write_now(&self) -> WriteState {
+/// Keeps the bytes of a frame that is not whole yet, with room for all of it once its length is known.
+fn keep(unfinished: &mut BytesMut, bytes: &[u8]) {
+    unfinished.extend_from_slice(bytes);
+    if let Ok(Some(len)) = expected_len(unfinished) {
+        // Checked against the frame limit; grown in steps, so that a length alone costs no memory.
+        let step = len.min(unfinished.len() * 2).max(unfinished.len());
+        unfinished.reserve(step - unfinished.len());
+    }
+}
+
+impl Member for Connection {
+    fn close(&self) {
+        if self.open.replace(false) {
+            // SAFETY: the descriptor belongs to `stream`, which lives as long as `self`.
+            unsafe { libc::shutdown(self.fd, libc::SHUT_RDWR) };
+            self.drained.wake();
+        }
+    }
+
+    fn unsent(&self) -> usize {
+        self.out.borrow().len()
+    }
+
+    fn stall(&self) -> Stall {
+        Stall {
+            active_ms: self.read_ms.get().max(self.written_ms.get()),
+            read_ms: self.read_ms.get(),
+            written_ms: self.written_ms.get(),
+            frame_begun: self.frame_begun.get(),
+            unsent: self.unsent() > 0,
+        }
+    }
+
+    fn write_now(&self) -> WriteState {
         self.dirty.set(false);
         if self.blocked.get() || !self.open.get() {
             return WriteState::Done;
@@ -265,8 +258,7 @@ impl Connection {
         WriteState::Done
     }
 
-    /// Writes the rest as the socket takes it; meanwhile answers gather behind it.
-    pub(super) fn start_blocked_writer(self: Rc<Self>) {
+    fn start_blocked_writer(self: Rc<Self>) {
         if self.blocked.replace(true) {
             return;
         }
@@ -295,16 +287,6 @@ impl Connection {
             self.drained.wake();
         })
         .detach();
-    }
-}
-
-/// Keeps the bytes of a frame that is not whole yet, with room for all of it once its length is known.
-fn keep(unfinished: &mut BytesMut, bytes: &[u8]) {
-    unfinished.extend_from_slice(bytes);
-    if let Ok(Some(len)) = expected_len(unfinished) {
-        // Checked against the frame limit; grown in steps, so that a length alone costs no memory.
-        let step = len.min(unfinished.len() * 2).max(unfinished.len());
-        unfinished.reserve(step - unfinished.len());
     }
 }
 

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::connection::{Connection, WriteState};
 use crate::types::ShardId;
-use crate::wire::ConnId;
+use crate::wire::{ConnId, Peer};
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -88,14 +87,48 @@ impl NetLimits {
     }
 }
 
+/// What a write came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteState {
+    Done,
+    /// The socket takes no more for now.
+    Blocked,
+}
+
+/// When what happened last, for the sweep (steady ms).
+pub struct Stall {
+    pub active_ms: u64,
+    pub read_ms: u64,
+    pub written_ms: u64,
+    pub frame_begun: bool,
+    pub unsent: bool,
+}
+
+/// A connection as its shard keeps it.
+pub trait Member: Peer {
+    /// Ends the connection; its task notices and cleans up.
+    fn close(&self);
+
+    /// Bytes that wait to be written.
+    fn unsent(&self) -> usize;
+
+    fn stall(&self) -> Stall;
+
+    /// Writes as much as the socket takes without waiting.
+    fn write_now(&self) -> WriteState;
+
+    /// Writes the rest as the socket takes it; meanwhile answers gather behind it.
+    fn start_blocked_writer(self: Rc<Self>);
+}
+
 /// Lives on one shard core.
 pub struct Hub {
     shard: ShardId,
     pub(super) limits: Arc<NetLimits>,
     next_seq: Cell<u64>,
-    connections: RefCell<HashMap<u64, Rc<Connection>>>,
+    connections: RefCell<HashMap<u64, Rc<dyn Member>>>,
     /// Connections with answers of this turn.
-    dirty: RefCell<Vec<Rc<Connection>>>,
+    dirty: RefCell<Vec<Rc<dyn Member>>>,
     /// The connection that may finish its frame although too many bytes of such are held: without one, all that wait
     /// for each other's room would wait for ever.
     passing: Cell<Option<ConnId>>,
@@ -118,7 +151,7 @@ impl Hub {
     }
 
     /// The connection of this id, if it is still open.
-    pub fn find(&self, id: ConnId) -> Option<Rc<Connection>> {
+    pub fn find(&self, id: ConnId) -> Option<Rc<dyn Member>> {
         self.connections.borrow().get(&id.seq).cloned()
     }
 
@@ -137,8 +170,8 @@ impl Hub {
         ConnId { shard: self.shard, seq }
     }
 
-    pub(super) fn add(&self, id: ConnId, connection: &Rc<Connection>) {
-        self.connections.borrow_mut().insert(id.seq, Rc::clone(connection));
+    pub(super) fn add(&self, id: ConnId, connection: Rc<dyn Member>) {
+        self.connections.borrow_mut().insert(id.seq, connection);
         self.arrived.wake();
     }
 
@@ -161,7 +194,7 @@ impl Hub {
         }
     }
 
-    pub(super) fn mark_dirty(&self, connection: Rc<Connection>) {
+    pub(super) fn mark_dirty(&self, connection: Rc<dyn Member>) {
         let mut dirty = self.dirty.borrow_mut();
         dirty.push(connection);
         if dirty.len() == 1 {
@@ -208,7 +241,7 @@ impl Hub {
                     stall if stall.unsent && since(stall.written_ms) >= times.write => "takes no answers",
                     _ => continue,
                 };
-                tracing::debug!(remote = %connection.remote_addr(), why, "connection closed");
+                tracing::debug!(remote = %connection.remote(), why, "connection closed");
                 connection.close();
             }
         }

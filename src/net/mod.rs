@@ -10,7 +10,7 @@ mod name_server_link;
 mod probe;
 
 pub use connection::Connection;
-pub use hub::{Hub, NetLimits, StallTimes};
+pub use hub::{Hub, Member, NetLimits, StallTimes};
 pub use listener::{listen, serve};
 pub use name_server_link::exchange;
 pub use probe::{PortClaim, PortTaken, claim};

@@ -20,7 +20,7 @@ use crate::net::{self, Hub};
 use crate::store::{Layout, QueueRegistry, QueueView, Shared};
 use crate::types::{QueueKey, QueueOffset, ShardId, Timestamp};
 use crate::wire::code::{request, response};
-use crate::wire::{Command, ConnId, FLAG_ONEWAY, HeaderType, Peer, Response, encode_request};
+use crate::wire::{Command, ConnId, FLAG_ONEWAY, HeaderType, Response, encode_request};
 
 /// The shard whose core runs control and the index builder.
 pub const CONTROL_SHARD: ShardId = ShardId(0);

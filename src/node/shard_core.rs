@@ -23,7 +23,7 @@ use crate::broker::verdict::{NodeLink, Verdict, Wanted};
 use crate::dispatch::{Receiver, Sender};
 use crate::format::config_files::DelayOffsetsFile;
 use crate::io::{self, Blocking, SharedMap};
-use crate::net::{self, Connection, Hub, NetLimits, Room, Service};
+use crate::net::{self, Connection, Hub, Member, NetLimits, Room, Service};
 use crate::store::{
     Builder, DispatchUnit, DurableUpTo, IndexBuilder, Keeper, KeyEntry, Layout, LocalWake, QueueList, QueueView,
     ReplyBatch, ShardStore, Shared, SubmitBatch, Submitter,

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::layout::Layout;
-use super::open::{OpenError, io_at};
+use super::open_error::{OpenError, io_at};
 use crate::format::config_files::{
     ConfigFileError, ConsumerOffsetsFile, DelayOffsetsFile, SubscriptionGroupsFile, TopicsFile,
 };

@@ -113,7 +113,7 @@ impl IndexBuilder {
         let (slots, units) = (self.shared.settings.index_slots, self.shared.settings.index_entries);
         let last = self.files.borrow().last().cloned();
         if let Some(file) = &last
-            && header(file).next_unit < units
+            && index_header(file).next_unit < units
         {
             let file = Arc::clone(file);
             let to = file.reserved().max(index_file::unit_at(slots, 0)) + RESERVE_LEN;
@@ -130,7 +130,7 @@ impl IndexBuilder {
             })
             .await?;
         if let Some(full) = self.files.borrow().last() {
-            self.full_up_to.store(header(full).end.0, Ordering::Release);
+            self.full_up_to.store(index_header(full).end.0, Ordering::Release);
         }
         self.files.borrow_mut().push(Arc::new(made));
         Ok(())
@@ -143,7 +143,7 @@ impl IndexBuilder {
         loop {
             self.grown.wait().await;
             let Some(file) = self.files.borrow().last().cloned() else { continue };
-            let used = index_file::unit_at(slots, header(&file).next_unit);
+            let used = index_file::unit_at(slots, index_header(&file).next_unit);
             if used + RESERVE_AHEAD_LEN > file.reserved() && file.reserved() < file.len() as u64 {
                 let to = file.reserved() + RESERVE_LEN;
                 let _ = self.blocking.run(move || file.reserve(to)).await;
@@ -176,13 +176,14 @@ impl IndexBuilder {
     /// Store time and position of the newest indexed message.
     pub fn newest(&self) -> (Timestamp, PhyOffset) {
         self.files.borrow().last().map_or((Timestamp(0), PhyOffset(0)), |file| {
-            let header = header(file);
+            let header = index_header(file);
             (header.end, header.end_phy)
         })
     }
 }
 
-fn header(file: &SharedMap) -> IndexHeader {
+/// The header of an index file as it is now.
+pub fn index_header(file: &SharedMap) -> IndexHeader {
     IndexHeader::decode(file.bytes(0, index_file::HEADER_LEN).try_into().expect("the header has its length"))
 }
 

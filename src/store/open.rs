@@ -1,137 +1,25 @@
 //! Opening a store, in the order that keeps it safe: lock, config files, abort file, checkpoint, file lists, consume
 //! queue ends, log scan with dispatch, index. Blocking, on the main thread, before any core starts.
 
-use std::fmt;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::config_store::{self, ConfigTables};
+use super::index_builder::index_header;
 use super::layout::Layout;
+use super::open_error::{OpenError, io_at};
 use super::progress::{CleanStop, Progress};
 use super::queues::QueueRegistry;
 use super::recovery::{self, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
 use super::writer::WriterStart;
 use crate::format::checkpoint::Checkpoint;
-use crate::format::index_file::{self, IndexHeader};
 use crate::format::{names, record};
 use crate::io::{
-    LockError, Segment, SegmentSet, SharedMap, StoreLock, fsync_dir, read_if_present, remove_if_present,
-    replace_keeping_old,
+    Segment, SegmentSet, SharedMap, StoreLock, fsync_dir, read_if_present, remove_if_present, replace_keeping_old,
 };
 use crate::log::QueueCounters;
-use crate::types::{PhyOffset, QueueHandle, Timestamp};
-
-/// Why a store cannot be opened. Nothing was changed then, but for what the message says.
-#[derive(Debug)]
-pub enum OpenError {
-    Lock(LockError),
-    Io {
-        path: PathBuf,
-        source: io::Error,
-    },
-    /// A file has not the size that the settings say.
-    WrongSize {
-        path: PathBuf,
-        found: u64,
-        expected: u64,
-        key: &'static str,
-    },
-    /// A segment is missing between others.
-    Hole {
-        before: PathBuf,
-        missing: PathBuf,
-    },
-    /// Damage in mid-log: cutting there would lose whole messages behind it, the next of them at `next`, or what was on
-    /// stable storage.
-    Damaged {
-        path: PathBuf,
-        at: PhyOffset,
-        why: String,
-        next: Option<PhyOffset>,
-        flushed: Option<PhyOffset>,
-    },
-    /// A queue's messages are not consecutive in the log.
-    Gap {
-        queue: String,
-        expected: u64,
-        found: u64,
-        phy: PhyOffset,
-    },
-    /// The log ends before what was on stable storage: its newest segments are gone.
-    Short {
-        missing: PathBuf,
-        end: PhyOffset,
-        flushed: PhyOffset,
-    },
-    /// Not a store that we read.
-    Foreign {
-        path: PathBuf,
-        what: &'static str,
-    },
-    /// A config file and its predecessor are both unreadable.
-    Config {
-        path: PathBuf,
-        why: String,
-    },
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Lock(error) => error.fmt(f),
-            OpenError::Io { path, source } => write!(f, "{}: {source}", path.display()),
-            OpenError::WrongSize { path, found, expected, key } => write!(
-                f,
-                "{}: {found} bytes long, {expected} expected from {key}; set {key} to the size that this store was written with",
-                path.display()
-            ),
-            OpenError::Hole { before, missing } => write!(
-                f,
-                "{}: missing, though {} is there; bring the file back before starting",
-                missing.display(),
-                before.display()
-            ),
-            OpenError::Damaged { path, at, why, next, flushed } => {
-                write!(f, "{}: damaged at physical offset {at} ({why})", path.display())?;
-                if let Some(next) = next {
-                    write!(f, ", while whole messages follow at {next}")?;
-                }
-                if let Some(flushed) = flushed {
-                    write!(f, ", though everything before {flushed} was on stable storage")?;
-                }
-                f.write_str("; nothing was cut. Restore the file from a copy")
-            }
-            OpenError::Gap { queue, expected, found, phy } => write!(
-                f,
-                "queue {queue}: the log goes on with message {found} at physical offset {phy}, {expected} expected; nothing was changed. Restore the missing segments"
-            ),
-            OpenError::Short { missing, end, flushed } => write!(
-                f,
-                "{}: missing; the log ends at physical offset {end}, though everything before {flushed} was on stable storage; bring the file back before starting",
-                missing.display()
-            ),
-            OpenError::Foreign { path, what } => write!(f, "{}: {what}", path.display()),
-            OpenError::Config { path, why } => {
-                write!(f, "{}: {why}, and no readable .bak beside it; repair or remove the file", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
-
-impl From<LockError> for OpenError {
-    fn from(error: LockError) -> OpenError {
-        OpenError::Lock(error)
-    }
-}
-
-pub(super) fn io_at(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ {
-    move |source| OpenError::Io { path: path.to_owned(), source }
-}
+use crate::types::{PhyOffset, Timestamp};
 
 /// A store ready for the cores.
 pub struct OpenedStore {
@@ -255,10 +143,6 @@ pub fn found_at_start(queues: &[Arc<super::queues::QueueView>], index: &[Arc<Sha
 
 fn first_in_files(queue: &super::queues::QueueView) -> u64 {
     queue.files().first().map_or(0, |file| file.first().0)
-}
-
-pub(super) fn index_header(file: &SharedMap) -> IndexHeader {
-    IndexHeader::decode(file.bytes(0, index_file::HEADER_LEN).try_into().expect("the header has its length"))
 }
 
 fn refuse_foreign(layout: &Layout) -> Result<(), OpenError> {
@@ -400,11 +284,6 @@ pub fn save_checkpoint(layout: &Layout, checkpoint: &Checkpoint) -> Result<(), O
         file.sync_data()
     };
     write().map_err(io_at(&path))
-}
-
-/// The handle that the next queue gets.
-pub(super) fn handle(index: usize) -> QueueHandle {
-    QueueHandle(u32::try_from(index).expect("fewer than 2^32 queues"))
 }
 
 #[cfg(test)]

@@ -232,3 +232,8 @@ impl QueueRegistry {
 pub fn queue_dir(consumequeue: &Path, key: &QueueKey) -> PathBuf {
     consumequeue.join(key.topic.as_ref()).join(key.queue_id.to_string())
 }
+
+/// The handle that the next queue gets.
+pub fn handle(index: usize) -> QueueHandle {
+    QueueHandle(u32::try_from(index).expect("fewer than 2^32 queues"))
+}

@@ -14,9 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::index_builder::make_file;
+use super::index_builder::{index_header, make_file};
 use super::layout::Layout;
-use super::open::{OpenError, handle, index_header, io_at};
+use super::open_error::{OpenError, io_at};
+use super::queues::handle;
 use super::queues::{QueueView, UnitFile, queue_dir};
 use super::shared::StoreSettings;
 use crate::format::checkpoint::Checkpoint;
@@ -791,12 +792,6 @@ fn sync_units(queue: &QueueView, from: PhyOffset) -> io::Result<()> {
 
 fn invalid(error: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error.to_string())
-}
-
-impl OpenError {
-    fn from_io(path: std::path::PathBuf) -> impl FnOnce(io::Error) -> OpenError {
-        move |source| OpenError::Io { path, source }
-    }
 }
 
 fn store_unit(file: &UnitFile, offset: QueueOffset, unit: &Unit) {

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::layout::Layout;
-use super::open::{Closing, OpenError, OpenedStore, close, open, save_checkpoint};
+use super::open::{Closing, OpenedStore, close, open, save_checkpoint};
+use super::open_error::OpenError;
 use super::progress::Progress;
 use super::queues::queue_dir;
 use super::shared::{FlushMode, StoreSettings};

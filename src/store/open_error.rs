@@ -1,0 +1,123 @@
+//! Why a store cannot be opened: each kind says which file, what was found, what was expected, and what to do.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::io::LockError;
+use crate::types::PhyOffset;
+
+/// Why a store cannot be opened. Nothing was changed then, but for what the message says.
+#[derive(Debug)]
+pub enum OpenError {
+    Lock(LockError),
+    Io {
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// A file has not the size that the settings say.
+    WrongSize {
+        path: PathBuf,
+        found: u64,
+        expected: u64,
+        key: &'static str,
+    },
+    /// A segment is missing between others.
+    Hole {
+        before: PathBuf,
+        missing: PathBuf,
+    },
+    /// Damage in mid-log: cutting there would lose whole messages behind it, the next of them at `next`, or what was on
+    /// stable storage.
+    Damaged {
+        path: PathBuf,
+        at: PhyOffset,
+        why: String,
+        next: Option<PhyOffset>,
+        flushed: Option<PhyOffset>,
+    },
+    /// A queue's messages are not consecutive in the log.
+    Gap {
+        queue: String,
+        expected: u64,
+        found: u64,
+        phy: PhyOffset,
+    },
+    /// The log ends before what was on stable storage: its newest segments are gone.
+    Short {
+        missing: PathBuf,
+        end: PhyOffset,
+        flushed: PhyOffset,
+    },
+    /// Not a store that we read.
+    Foreign {
+        path: PathBuf,
+        what: &'static str,
+    },
+    /// A config file and its predecessor are both unreadable.
+    Config {
+        path: PathBuf,
+        why: String,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Lock(error) => error.fmt(f),
+            OpenError::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            OpenError::WrongSize { path, found, expected, key } => write!(
+                f,
+                "{}: {found} bytes long, {expected} expected from {key}; set {key} to the size that this store was written with",
+                path.display()
+            ),
+            OpenError::Hole { before, missing } => write!(
+                f,
+                "{}: missing, though {} is there; bring the file back before starting",
+                missing.display(),
+                before.display()
+            ),
+            OpenError::Damaged { path, at, why, next, flushed } => {
+                write!(f, "{}: damaged at physical offset {at} ({why})", path.display())?;
+                if let Some(next) = next {
+                    write!(f, ", while whole messages follow at {next}")?;
+                }
+                if let Some(flushed) = flushed {
+                    write!(f, ", though everything before {flushed} was on stable storage")?;
+                }
+                f.write_str("; nothing was cut. Restore the file from a copy")
+            }
+            OpenError::Gap { queue, expected, found, phy } => write!(
+                f,
+                "queue {queue}: the log goes on with message {found} at physical offset {phy}, {expected} expected; nothing was changed. Restore the missing segments"
+            ),
+            OpenError::Short { missing, end, flushed } => write!(
+                f,
+                "{}: missing; the log ends at physical offset {end}, though everything before {flushed} was on stable storage; bring the file back before starting",
+                missing.display()
+            ),
+            OpenError::Foreign { path, what } => write!(f, "{}: {what}", path.display()),
+            OpenError::Config { path, why } => {
+                write!(f, "{}: {why}, and no readable .bak beside it; repair or remove the file", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<LockError> for OpenError {
+    fn from(error: LockError) -> OpenError {
+        OpenError::Lock(error)
+    }
+}
+
+pub(super) fn io_at(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ {
+    move |source| OpenError::Io { path: path.to_owned(), source }
+}
+
+impl OpenError {
+    pub(super) fn from_io(path: std::path::PathBuf) -> impl FnOnce(io::Error) -> OpenError {
+        move |source| OpenError::Io { path, source }
+    }
+}
