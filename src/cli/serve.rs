@@ -32,8 +32,8 @@ Examples:
 
 Exit codes:
   0  stopped as asked
-  1  failed while running or starting (I/O error, damaged store); a restart may help
-  2  wrong usage, settings or host; a restart without a change cannot help"
+  1  failed while running or starting (I/O error); a restart may help
+  2  wrong usage, settings, host or store; a restart without a change cannot help"
 )]
 pub(super) struct Args {
     /// Settings in TOML; every key is explained in docs/kerolox.toml [default: none]

@@ -23,6 +23,7 @@ use super::shared::Shared;
 use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
 use crate::format::record::{self, BadRecord, Header, RecordView};
 use crate::io::{ReadFile, Segment};
+use crate::metrics::Counters;
 use crate::queue::{Boundary, Step, TimeSearch};
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
@@ -290,7 +291,7 @@ impl ShardStore {
         let (path, at) = run.place();
         let len = run.len().min(SCAN_UNITS * 4) * crate::format::unit::UNIT_LEN;
         // Reading them through io_uring puts them into the page cache, which the mapping shows.
-        self.inner.cold.read(&path.to_owned(), at, len).await.map(|_| ())
+        self.inner.cold.read(&self.inner.shared.counters, &path.to_owned(), at, len).await.map(|_| ())
     }
 
     /// The whole, checked record at `phy`.
@@ -423,7 +424,11 @@ impl Found {
                 count += 1;
             }
             let at = first.since(segment.start());
-            let block = self.inner.cold.read(&segment.path().to_owned(), at, end.since(first) as usize).await?;
+            let block = self
+                .inner
+                .cold
+                .read(&self.inner.shared.counters, &segment.path().to_owned(), at, end.since(first) as usize)
+                .await?;
             for (phy, len) in &self.pieces[index..index + count] {
                 let from = phy.since(first) as usize;
                 out.extend_from_slice(&block[from..from + *len as usize]);
@@ -467,7 +472,7 @@ impl Inner {
         {
             return Ok(bytes.to_vec());
         }
-        self.cold.read(&segment.path().to_owned(), at.since(segment.start()), len).await
+        self.cold.read(&self.shared.counters, &segment.path().to_owned(), at.since(segment.start()), len).await
     }
 }
 
@@ -492,8 +497,12 @@ impl Drop for Place<'_> {
 }
 
 impl ColdReads {
-    async fn read(&self, path: &PathBuf, at: u64, len: usize) -> Result<Vec<u8>, ReadError> {
+    async fn read(&self, counters: &Counters, path: &PathBuf, at: u64, len: usize) -> Result<Vec<u8>, ReadError> {
         let failed = |source| ReadError::Io { path: path.clone(), source };
+        counters.cold_reads.add(1);
+        if self.under_way.get() >= COLD_READS_MAX {
+            counters.cold_reads_queued.add(1);
+        }
         let _place = poll_fn(|cx| {
             if self.under_way.get() < COLD_READS_MAX {
                 self.under_way.set(self.under_way.get() + 1);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::io::{AppendMode, SegmentSet};
+use crate::metrics::Counters;
 use crate::types::PhyOffset;
 
 /// Does a put wait for stable storage?
@@ -85,6 +86,7 @@ pub struct Shared {
     inflight_len: AtomicU64,
     /// Store time of the newest flushed record, for the checkpoint.
     pub flushed_stored_at: AtomicU64,
+    pub counters: Counters,
     /// Bytes of physical memory, for what counts as "in memory".
     memory_len: u64,
 }
@@ -106,6 +108,7 @@ impl Shared {
             inflight_count: AtomicU64::new(0),
             inflight_len: AtomicU64::new(0),
             flushed_stored_at: AtomicU64::new(0),
+            counters: Counters::default(),
             memory_len,
         }
     }
@@ -184,6 +187,7 @@ impl Shared {
         let fits = counted == count
             || (counted <= self.settings.inflight_count_max && summed <= self.settings.inflight_len_max);
         if !fits {
+            self.counters.puts_overloaded.add(count);
             self.leave(count, len);
         }
         fits

@@ -219,20 +219,25 @@ impl Writer {
         while let Some(batches) = self.gather().await {
             self.turn(batches).await;
             // A stalled builder stalls the writer, and so the senders: building is always cheaper than appending.
-            for outlet in &self.dispatch {
-                outlet.drained().await;
+            if self.keys.is_full() || self.dispatch.iter().any(Outlet::is_full) {
+                self.shared.counters.dispatch_stalls.add(1);
+                self.dispatched().await;
             }
-            self.keys.drained().await;
         }
         self.flush_all().await;
+        self.dispatched().await;
+        for outlet in &self.replies {
+            outlet.drained().await;
+        }
+        tracing::info!(end = %self.end.borrow().at(), stages = %self.stages.borrow(), events = %self.shared.counters, "writer stopped");
+    }
+
+    /// Waits until the builders' rings have taken everything.
+    async fn dispatched(&self) {
         for outlet in &self.dispatch {
             outlet.drained().await;
         }
         self.keys.drained().await;
-        for outlet in &self.replies {
-            outlet.drained().await;
-        }
-        tracing::info!(end = %self.end.borrow().at(), stages = %self.stages.borrow(), "writer stopped");
     }
 
     /// What waits in the rings, at least one batch; nothing once all are closed and empty.
@@ -395,6 +400,9 @@ impl Writer {
                     } else {
                         self.make_room(u64::from(put.len), &mut staged).await
                     };
+                    if let Some(PutStatus::Busy { .. }) = refused {
+                        self.shared.counters.puts_expired.add(1);
+                    }
                     match refused {
                         Some(status) => staged.immediate[shard].replies.push(refusal(put, status)),
                         None => {
@@ -692,6 +700,8 @@ impl Writer {
     fn answer_timed_out(&self, id: WaiterId) {
         let mut groups = self.groups.borrow_mut();
         let Some(group) = groups.iter_mut().find(|group| group.waiter == Some(id)) else { return };
+        let answers = group.waiting.iter().map(|batch| batch.replies.len() as u64).sum();
+        self.shared.counters.flush_timeouts.add(answers);
         let waiting = group.waiting.iter_mut().map(std::mem::take).map(|mut batch| {
             for reply in &mut batch.replies {
                 reply.status = PutStatus::FlushDiskTimeout;
@@ -718,6 +728,7 @@ impl Writer {
         drop(gathered);
         for (shard, batch) in expired as VecDeque<(usize, SubmitBatch)> {
             let waited_ms = now_ms.saturating_sub(batch.opened_ms) as u32;
+            self.shared.counters.puts_expired.add(batch.puts.len() as u64);
             let stages = self.shared.stage_times();
             self.answer_all(VecDeque::from([(shard, batch)]), PutStatus::Busy { waited_ms, queued, stages });
         }

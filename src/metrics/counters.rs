@@ -1,0 +1,70 @@
+//! Events that operators want to see the number of: where something waited, was refused, or took the slow way.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One number that only grows; any core adds to it.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The store's events, over all cores.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Puts refused because too much was on its way to the writer.
+    pub puts_overloaded: Counter,
+    /// Puts refused because they waited too long for the writer.
+    pub puts_expired: Counter,
+    /// Answers "stored, but not flushed in time".
+    pub flush_timeouts: Counter,
+    /// Times that the writer waited for a builder whose ring was full.
+    pub dispatch_stalls: Counter,
+    /// Reads that went to the disk through io_uring.
+    pub cold_reads: Counter,
+    /// Of those, the ones that first waited for a place.
+    pub cold_reads_queued: Counter,
+}
+
+/// Those that happened, on one line.
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [
+            ("puts_overloaded", &self.puts_overloaded),
+            ("puts_expired", &self.puts_expired),
+            ("flush_timeouts", &self.flush_timeouts),
+            ("dispatch_stalls", &self.dispatch_stalls),
+            ("cold_reads", &self.cold_reads),
+            ("cold_reads_queued", &self.cold_reads_queued),
+        ];
+        let happened: Vec<String> = all
+            .iter()
+            .filter(|(_, counter)| counter.get() > 0)
+            .map(|(name, counter)| format!("{name} {}", counter.get()))
+            .collect();
+        f.write_str(if happened.is_empty() { "none" } else { "" })?;
+        f.write_str(&happened.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_events_that_happened_are_shown() {
+        let counters = Counters::default();
+        assert_eq!(counters.to_string(), "none");
+        counters.cold_reads.add(2);
+        counters.puts_expired.add(1);
+        assert_eq!(counters.to_string(), "puts_expired 1, cold_reads 2");
+    }
+}
