@@ -167,3 +167,33 @@ fn the_checkpoint_moves_while_the_load_never_pauses() {
     });
     assert!(physic > Timestamp(0), "still {physic} after {MENDS_WITHIN:?} of load");
 }
+
+/// Messages that wait for their flush and such that do not, over several connections: a flush of the second kind must not
+/// count bytes of the first that are still being written. The node asserts that itself, and would end.
+#[test]
+fn waiting_and_unwaiting_sends_of_a_sync_node_mix_without_harm() {
+    let mut node = Node::with(&[("flush.mode", "\"sync\"")]);
+    let body = "x".repeat(2000);
+    let until = Instant::now() + Duration::from_secs(3);
+    let stored: i64 = thread::scope(|scope| {
+        let senders: Vec<_> = (0..6)
+            .map(|sender| {
+                let (node, body) = (&node, &body);
+                scope.spawn(move || {
+                    let mut client = node.client(HEADER_TYPES[0]);
+                    let wait = if sender % 2 == 0 { "WAIT=true;" } else { "WAIT=false;" };
+                    let asked = Request::send(TOPIC).body(body.as_str()).properties(wait);
+                    let mut stored = 0;
+                    while Instant::now() < until {
+                        stored += i64::from(client.put(&asked).code == response::SUCCESS);
+                    }
+                    stored
+                })
+            })
+            .collect();
+        senders.into_iter().map(|sender| sender.join().expect("the node answers")).sum()
+    });
+    node.kill();
+    node.start_again();
+    assert_eq!(node.client(HEADER_TYPES[0]).max_offset(TOPIC), stored);
+}

@@ -23,6 +23,12 @@ pub async fn sleep(duration: Duration) {
     glommio::timer::sleep(duration).await;
 }
 
+/// Lets other tasks and completions run if this one has held its core for a whole tick. For loops whose input can be
+/// there without end.
+pub async fn yield_if_due() {
+    glommio::executor().yield_if_needed().await;
+}
+
 /// The future's value, or nothing if it is not there after `limit`; the future is dropped then.
 pub async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     futures_lite::future::or(async { Some(future.await) }, async {

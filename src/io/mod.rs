@@ -14,7 +14,7 @@ mod segment;
 mod shared_map;
 
 pub use blocking::{Blocking, Job};
-pub use clock::{now, sleep, steady_ms, utc_offset_s, within};
+pub use clock::{now, sleep, steady_ms, utc_offset_s, within, yield_if_due};
 pub use files::{
     create_full_length, fsync_dir, read_if_present, remove_if_present, replace_keeping_old, written_ranges,
 };

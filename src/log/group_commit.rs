@@ -11,7 +11,7 @@ pub struct WaiterId(pub u64);
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The log grew to `end`. `waiter`: somebody waits for the flush that covers it, until `deadline_ms`; nobody does
+    /// The log grew to `end`, and the bytes are written (or will be by the flush that this event leads to). `waiter`: somebody waits for the flush that covers it, until `deadline_ms`; nobody does
     /// for WAIT=false.
     Appended { end: PhyOffset, waiter: Option<(WaiterId, u64)> },
     /// Whatever is appended and not flushed shall be flushed though nobody waits (the flush interval passed).

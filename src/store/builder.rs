@@ -114,6 +114,7 @@ impl Builder {
             }
             self.publish(&mut touched);
             self.tell(&units);
+            crate::io::yield_if_due().await;
         }
     }
 

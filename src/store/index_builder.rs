@@ -71,6 +71,7 @@ impl IndexBuilder {
                 }
             }
             self.grown.wake();
+            crate::io::yield_if_due().await;
         }
     }
 

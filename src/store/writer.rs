@@ -223,6 +223,8 @@ impl Writer {
                 self.shared.counters.dispatch_stalls.add(1);
                 self.dispatched().await;
             }
+            // In mmap mode a turn need not wait for anything.
+            crate::io::yield_if_due().await;
         }
         self.flush_all().await;
         self.dispatched().await;
@@ -292,17 +294,21 @@ impl Writer {
             self.send_replies(immediate.into_iter().map(failed).collect());
             return;
         }
-        let mut actions = Vec::new();
         let waiter = group.waiter.map(|id| (id, crate::io::steady_ms() + self.shared.settings.sync_timeout_ms));
         self.groups.borrow_mut().push_back(group);
-        self.commit.borrow_mut().step(Event::Appended { end, waiter }, &mut actions);
-        let flush_to = self.flush_target(&actions);
         self.turn_since.set(crate::io::steady_ms().max(1));
         self.busy.wake();
-        // A durable write covers only itself, so everything below it must be flushed already.
-        let durable = flush_to.is_some()
-            && self.commit.borrow().flushed() == start
-            && pieces.iter().all(|piece| piece.file.writes_durably());
+        // Write and flush in one, if somebody waits. A durable write covers only itself, so everything below it must be
+        // flushed already, and no other flush may run.
+        let durable = {
+            let commit = self.commit.borrow();
+            waiter.is_some()
+                && !commit.is_flushing()
+                && commit.flushed() == start
+                && pieces.iter().all(|piece| piece.file.writes_durably())
+        };
+        let appended = Event::Appended { end, waiter };
+        let mut flush_to = if durable { self.step(appended) } else { None };
         let began = Instant::now();
         let written = self.write(pieces, durable).await;
         self.turn_since.set(0);
@@ -328,13 +334,12 @@ impl Writer {
             self.show(end);
         }
         self.send_replies(immediate);
+        // Not before the write is done: a flush that begins meanwhile must not count these bytes as covered.
+        flush_to = match flush_to {
+            Some(to) => self.flushed(to),
+            None => self.step(appended),
+        };
         match flush_to {
-            Some(to) if durable => {
-                let more = self.flushed(to);
-                if let Some(to) = more {
-                    self.flush(to).await;
-                }
-            }
             Some(to) => self.flush(to).await,
             None => self.unflushed.wake(),
         }
@@ -525,6 +530,9 @@ impl Writer {
     async fn flush(&self, to: PhyOffset) {
         let mut next = Some(to);
         while let Some(to) = next {
+            let covered = |group: &&Group| group.end <= to;
+            let all_written = self.groups.borrow().iter().take_while(covered).all(|group| group.written);
+            assert!(all_written, "a sync covers only what was written before it");
             let from = self.commit.borrow().flushed();
             let segment_len = self.shared.settings.segment_len;
             let files: Vec<_> = {
@@ -558,6 +566,13 @@ impl Writer {
         }
         self.forget_flushed_files(to);
         // `show` has answered the waiters that are released.
+        self.flush_target(&actions)
+    }
+
+    /// Tells the group commit what happened; returns where to flush to, if it says so.
+    fn step(&self, event: Event) -> Option<PhyOffset> {
+        let mut actions = Vec::new();
+        self.commit.borrow_mut().step(event, &mut actions);
         self.flush_target(&actions)
     }
 
@@ -631,11 +646,9 @@ impl Writer {
     }
 
     async fn flush_all(&self) {
-        let mut actions = Vec::new();
-        if !self.commit.borrow().is_poisoned() {
-            self.commit.borrow_mut().step(Event::FlushDue, &mut actions);
-        }
-        if let Some(to) = self.flush_target(&actions) {
+        if !self.commit.borrow().is_poisoned()
+            && let Some(to) = self.step(Event::FlushDue)
+        {
             self.flush(to).await;
         }
         while self.commit.borrow().is_flushing() && !self.shared.is_poisoned() {
@@ -666,9 +679,7 @@ impl Writer {
             if !due || self.shared.is_poisoned() {
                 continue;
             }
-            let mut actions = Vec::new();
-            self.commit.borrow_mut().step(Event::FlushDue, &mut actions);
-            if let Some(to) = self.flush_target(&actions) {
+            if let Some(to) = self.step(Event::FlushDue) {
                 self.flush(to).await;
             }
         }
