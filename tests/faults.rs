@@ -6,12 +6,14 @@
 mod harness;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{Client, HEADER_TYPES, Node, Request};
 use kerolox::format::checkpoint::Checkpoint;
+use kerolox::format::unit::UNIT_LEN;
 use kerolox::types::Timestamp;
 use kerolox::wire::code::{request, response};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -196,4 +198,25 @@ fn waiting_and_unwaiting_sends_of_a_sync_node_mix_without_harm() {
     node.kill();
     node.start_again();
     assert_eq!(node.client(HEADER_TYPES[0]).max_offset(TOPIC), stored);
+}
+
+/// Bytes of a consume queue decide how much is read: damaged ones must neither be believed nor stop the queue.
+#[test]
+fn a_damaged_unit_is_stepped_over() {
+    let node = Node::start();
+    let mut client = node.client(HEADER_TYPES[0]);
+    for body in ["zero", "one", "two"] {
+        client.put(&Request::send(TOPIC).body(body));
+    }
+    assert_eq!(client.pull_until(TOPIC, 0, 3).bodies(), ["zero", "one", "two"]);
+    let queue = node.root().join("consumequeue").join(TOPIC).join("0").join("00000000000000000000");
+    let file = fs::OpenOptions::new().write(true).open(queue).unwrap();
+    for damaged in [[0x7f; 12], [0; 12], *b"\0\0\0\0\0\0\0\x01\x7f\xff\xff\xff"] {
+        file.write_all_at(&damaged, UNIT_LEN as u64).unwrap();
+        assert_eq!(client.ask(&Request::pull(TOPIC, 0)).bodies()[0], "zero");
+        let answer = client.ask(&Request::pull(TOPIC, 1));
+        assert_eq!((answer.code, answer.number("nextBeginOffset")), (response::SUCCESS, 3), "{answer:?}");
+        assert_eq!(answer.bodies(), ["two"]);
+    }
+    assert_eq!(client.put(&Request::send(TOPIC).body("three")).number("queueOffset"), 3);
 }

@@ -238,7 +238,7 @@ impl ShardStore {
             result.status = GetStatus::UnitsCold;
             return result;
         }
-        let log_min = shared.segments.min();
+        let (log_min, confirm) = (shared.segments.min(), shared.confirm());
         let max_bytes = (max_bytes as usize).max(100);
         let mut skip_to: Option<PhyOffset> = None;
         let mut next = offset;
@@ -267,12 +267,23 @@ impl ShardStore {
             if !matches(unit.tags) {
                 continue;
             }
-            if unit.phy < log_min || shared.segments.find(unit.phy).is_none() {
+            if unit.phy < log_min {
                 if found.pieces.is_empty() {
                     result.status = GetStatus::MessageWasRemoving;
                 }
                 let segment_len = shared.segments.segment_len();
                 skip_to = Some(unit.phy.segment_start(segment_len).advance(segment_len));
+                continue;
+            }
+            let readable = shared.segments.find(unit.phy).is_some_and(|segment| {
+                segment.slice(unit.phy, len).is_some() && unit.phy.advance(u64::from(unit.len)) <= confirm
+            });
+            if !readable {
+                // A damaged unit, or one of a quarantined region: nothing to read there, and the queue goes on behind it.
+                tracing::warn!(queue_offset = next - 1, phy_offset = %unit.phy, len, "a unit points to no message; skipped");
+                if found.pieces.is_empty() {
+                    result.status = GetStatus::MessageWasRemoving;
+                }
                 continue;
             }
             found.pieces.push((unit.phy, unit.len));
