@@ -220,3 +220,25 @@ fn a_damaged_unit_is_stepped_over() {
     }
     assert_eq!(client.put(&Request::send(TOPIC).body("three")).number("queueOffset"), 3);
 }
+
+/// Each put of a pipeline must not wait anew for a segment that cannot be made, nor make others wait.
+#[test]
+fn a_segment_that_cannot_be_made_refuses_a_whole_pipeline_at_once() {
+    let node = Node::with(&[("store.commitlog_file_size", "\"5MiB\"")]);
+    let blocked = node.root().join("commitlog").join("00000000000005242880");
+    fs::create_dir(&blocked).unwrap();
+    let mut client = node.client(HEADER_TYPES[0]);
+    let mut other = node.client(HEADER_TYPES[1]);
+    // Leaves room for little more than small messages.
+    let asked = Request::send(TOPIC).body(vec![b'x'; 1_300_000]);
+    while client.ask(&asked).code == response::SUCCESS {}
+    let began = Instant::now();
+    for _ in 0..200 {
+        client.send(&asked);
+    }
+    assert_eq!(other.put(&Request::send(TOPIC).body("small")).code, response::SUCCESS);
+    let refused = (0..200).filter(|_| client.read().code != response::SUCCESS).count();
+    assert_eq!(refused, 200);
+    // A wait of half a second for each would take 100 s.
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+}

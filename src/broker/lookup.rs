@@ -36,7 +36,7 @@ impl ShardBroker {
         let (topic, key, begin, end) = (header.topic.to_owned(), header.key.to_owned(), header.begin, header.end);
         let store = self.store.clone();
         Verdict::Later(Box::pin(async move {
-            let found = store.query(&topic, &key, count_max, begin, end).await;
+            let found = store.query(&topic, &key, count_max, begin, end, BODY_LEN_MAX).await;
             let (mut time_digits, mut phy_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
             let ext = [
                 ("indexLastUpdateTimestamp", time_digits.format(found.last_update.0)),

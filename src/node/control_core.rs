@@ -367,7 +367,10 @@ impl ControlCore {
     }
 
     /// Saves every table; the last thing the role does.
-    pub async fn save_all(&self) {
+    ///
+    /// # Errors
+    /// What could not be saved: the stop is not a clean one then.
+    pub async fn save_all(&self) -> Result<(), String> {
         if !self.name_servers.is_empty() {
             self.tell_name_servers(&self.control.borrow().unregistration());
             io::sleep(Duration::from_millis(100)).await;
@@ -381,8 +384,7 @@ impl ControlCore {
                 (self.layout.config(names::DELAY_OFFSETS), self.encode_delay_offsets()),
             ]
         };
-        // What fails is in the log; the store still closes.
-        let _ = self.write(files).await;
+        self.write(files).await
     }
 }
 

@@ -211,7 +211,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         task.await;
     }
     if let Some(control) = &control {
-        control.save_all().await;
+        control.save_all().await?;
     }
     for task in side {
         task.cancel().await;

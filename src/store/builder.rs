@@ -157,6 +157,7 @@ impl Builder {
 
     /// Makes or extends the file first, as often as it takes: while it cannot, the store takes no puts.
     async fn store_with_room(&self, slot: usize, unit: &DispatchUnit) {
+        let mut stuck = false;
         loop {
             match self.make_room(slot).await {
                 Ok(()) if self.store(slot, unit) => break,
@@ -164,13 +165,16 @@ impl Builder {
                 Err(error) => {
                     let queue = self.states.borrow()[slot].as_ref().map(|state| state.view.key().to_string());
                     tracing::error!(?queue, %error, "a consume queue file cannot be extended; no messages are taken until it can");
-                    self.shared.set_builder_stuck(true);
+                    if !std::mem::replace(&mut stuck, true) {
+                        self.shared.builder_stuck();
+                    }
                     crate::io::sleep(RETRY).await;
-                    continue;
                 }
             }
         }
-        self.shared.set_builder_stuck(false);
+        if stuck {
+            self.shared.builder_goes_on();
+        }
     }
 
     async fn make_room(&self, slot: usize) -> io::Result<()> {

@@ -102,12 +102,17 @@ impl IndexBuilder {
 
     /// Extends the current file, or makes the next one, as often as it takes.
     async fn make_room(&self) {
+        let mut stuck = false;
         while let Err(error) = self.try_make_room().await {
             tracing::error!(%error, "an index file cannot be extended; no messages are taken until it can");
-            self.shared.set_builder_stuck(true);
+            if !std::mem::replace(&mut stuck, true) {
+                self.shared.builder_stuck();
+            }
             crate::io::sleep(RETRY).await;
         }
-        self.shared.set_builder_stuck(false);
+        if stuck {
+            self.shared.builder_goes_on();
+        }
     }
 
     async fn try_make_room(&self) -> io::Result<()> {

@@ -29,6 +29,8 @@ use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp, key_hash, proper
 
 /// Cold reads under way on one core; more wait in order.
 const COLD_READS_MAX: usize = 64;
+/// Queries by key under way; each may hold an answer of a whole frame.
+const QUERIES_MAX: usize = 4;
 /// Open files kept for cold reads on one core.
 const COLD_FILES_MAX: usize = 32;
 /// Units looked at in one get, at least (store.md 7.1: 16,000 bytes of them).
@@ -134,11 +136,20 @@ struct Inner {
     /// On shard 0 only.
     index: Option<Rc<IndexBuilder>>,
     cold: ColdReads,
+    queries: Places,
 }
 
 impl ShardStore {
     pub fn new(shared: Arc<Shared>, submitter: Rc<Submitter>, index: Option<Rc<IndexBuilder>>) -> ShardStore {
-        ShardStore { inner: Rc::new(Inner { shared, submitter, index, cold: ColdReads::default() }) }
+        ShardStore {
+            inner: Rc::new(Inner {
+                shared,
+                submitter,
+                index,
+                cold: ColdReads::default(),
+                queries: Places::new(QUERIES_MAX),
+            }),
+        }
     }
 
     /// Hands messages to the writer; see [`Submitter::put`].
@@ -310,20 +321,28 @@ impl ShardStore {
         self.inner.record_at(phy).await
     }
 
-    /// Messages with this key, oldest first. Only shard 0 has the index; elsewhere nothing is found.
-    pub async fn query(&self, topic: &str, key: &str, max: usize, begin: i64, end: i64) -> QueryResult {
+    /// Messages with this key, oldest first, as many as `len_max` bytes hold. Only shard 0 has the index; elsewhere nothing
+    /// is found. A few queries run at a time, so that their answers take bounded memory; more wait in order.
+    pub async fn query(&self, topic: &str, key: &str, max: usize, begin: i64, end: i64, len_max: usize) -> QueryResult {
         let Some(index) = &self.inner.index else {
             return QueryResult { records: Vec::new(), last_update: Default::default(), last_phy: Default::default() };
         };
+        let _place = self.inner.queries.enter().await;
         let places = index.find(key_hash(topic, key), max.min(QUERY_COUNT_MAX), begin, end);
         let (last_update, last_phy) = index.newest();
-        let mut records = Vec::new();
+        let (mut records, mut len) = (Vec::new(), 0);
         for phy in places {
             if let Ok(record) = self.record_at(phy).await
                 && has_key(&record, topic, key)
             {
+                len += record.len();
+                if len > len_max {
+                    break;
+                }
                 records.push(record);
             }
+            // Records in memory cost no wait, and a CRC each.
+            crate::io::yield_if_due().await;
         }
         QueryResult { records, last_update, last_phy }
     }
@@ -487,23 +506,55 @@ impl Inner {
     }
 }
 
-/// Reads through io_uring, bounded, with the files kept open.
-#[derive(Default)]
-struct ColdReads {
-    files: RefCell<VecDeque<(PathBuf, Rc<ReadFile>)>>,
-    under_way: Cell<usize>,
+/// A bounded number of places; who finds none waits in order. Stays on its core.
+struct Places {
+    free: Cell<usize>,
     waiting: RefCell<VecDeque<Waker>>,
 }
 
-/// One place among the reads under way.
-struct Place<'a>(&'a ColdReads);
+/// One taken place.
+struct Place<'a>(&'a Places);
+
+impl Places {
+    fn new(count: usize) -> Places {
+        Places { free: Cell::new(count), waiting: RefCell::default() }
+    }
+
+    fn are_taken(&self) -> bool {
+        self.free.get() == 0
+    }
+
+    async fn enter(&self) -> Place<'_> {
+        poll_fn(|cx| {
+            if self.free.get() > 0 {
+                self.free.set(self.free.get() - 1);
+                return Poll::Ready(Place(self));
+            }
+            self.waiting.borrow_mut().push_back(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.under_way.set(self.0.under_way.get() - 1);
+        self.0.free.set(self.0.free.get() + 1);
         if let Some(waker) = self.0.waiting.borrow_mut().pop_front() {
             waker.wake();
         }
+    }
+}
+
+/// Reads through io_uring, bounded, with the files kept open.
+struct ColdReads {
+    files: RefCell<VecDeque<(PathBuf, Rc<ReadFile>)>>,
+    places: Places,
+}
+
+impl Default for ColdReads {
+    fn default() -> ColdReads {
+        ColdReads { files: RefCell::default(), places: Places::new(COLD_READS_MAX) }
     }
 }
 
@@ -511,18 +562,10 @@ impl ColdReads {
     async fn read(&self, counters: &Counters, path: &PathBuf, at: u64, len: usize) -> Result<Vec<u8>, ReadError> {
         let failed = |source| ReadError::Io { path: path.clone(), source };
         counters.cold_reads.add(1);
-        if self.under_way.get() >= COLD_READS_MAX {
+        if self.places.are_taken() {
             counters.cold_reads_queued.add(1);
         }
-        let _place = poll_fn(|cx| {
-            if self.under_way.get() < COLD_READS_MAX {
-                self.under_way.set(self.under_way.get() + 1);
-                return Poll::Ready(Place(self));
-            }
-            self.waiting.borrow_mut().push_back(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        let _place = self.places.enter().await;
         let file = self.open(path).await.map_err(failed)?;
         let mut out = Vec::with_capacity(len);
         file.read_into(at, len, &mut out).await.map_err(failed)?;

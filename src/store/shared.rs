@@ -75,8 +75,8 @@ pub struct Shared {
     /// End of what dispatch and readers may see.
     confirm: AtomicU64,
     poisoned: AtomicBool,
-    /// Derived data cannot be built (its disk is full): no puts until it can. Set by the builders.
-    builder_stuck: AtomicBool,
+    /// Builders that cannot go on (their disk is full): no puts until all can.
+    builders_stuck: AtomicU32,
     stopping: AtomicBool,
     write_us: AtomicU32,
     flush_us: AtomicU32,
@@ -101,7 +101,7 @@ impl Shared {
             flushed: AtomicU64::new(end.0),
             confirm: AtomicU64::new(end.0),
             poisoned: AtomicBool::new(false),
-            builder_stuck: AtomicBool::new(false),
+            builders_stuck: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             write_us: AtomicU32::new(0),
             flush_us: AtomicU32::new(0),
@@ -145,8 +145,14 @@ impl Shared {
         self.poisoned.store(true, Ordering::Release);
     }
 
-    pub fn set_builder_stuck(&self, stuck: bool) {
-        self.builder_stuck.store(stuck, Ordering::Release);
+    /// One more builder cannot go on.
+    pub fn builder_stuck(&self) {
+        self.builders_stuck.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One that was stuck goes on.
+    pub fn builder_goes_on(&self) {
+        self.builders_stuck.fetch_sub(1, Ordering::AcqRel);
     }
 
     pub fn stop_puts(&self) {
@@ -158,7 +164,7 @@ impl Shared {
         if self.is_poisoned() {
             return Some("a write or sync of the commit log failed; the node takes no messages until it is restarted");
         }
-        if self.builder_stuck.load(Ordering::Acquire) {
+        if self.builders_stuck.load(Ordering::Acquire) > 0 {
             return Some(
                 "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or raise the limit of open files",
             );

@@ -34,8 +34,10 @@ const ZERO_LEAD_LEN: u64 = 1 << 20;
 const ZERO_SYNC_LEN: u64 = 8 << 20;
 /// How long WAIT=false messages of a sync node stay unflushed, in ms (store.md 5.3).
 const UNWAITED_FLUSH_MS: u64 = 10;
-/// Pause after a segment could not be made, in ms.
-const PREPARE_RETRY_MS: u64 = 500;
+/// Pause after a segment could not be made.
+const PREPARE_RETRY: Duration = Duration::from_millis(500);
+/// A put waits this long for a segment that is being made, below the 3 s after which clients give up.
+const PREPARE_LIMIT: Duration = Duration::from_millis(2500);
 /// How often deadlines are looked at while something waits, in ms.
 const TICK_MS: u64 = 50;
 
@@ -95,15 +97,15 @@ pub struct Writer {
     flush_stored_at: Cell<Timestamp>,
     /// Segments that may hold unflushed bytes; the last is the one being appended to.
     files: RefCell<VecDeque<Rc<LogFile>>>,
-    prepared: RefCell<Option<io::Result<Prepared>>>,
+    ahead: RefCell<Ahead>,
     prepare: LocalWake,
-    prepared_ready: LocalWake,
+    ahead_changed: LocalWake,
     unflushed: LocalWake,
     busy: LocalWake,
     zero: LocalWake,
     zeroing: Cell<Option<(PhyOffset, PhyOffset)>>,
     zeroing_done: LocalWake,
-    /// When the turn that runs began to write (steady ms); 0: none runs.
+    /// When the turn that runs began (steady ms); 0: none runs.
     turn_since: Cell<u64>,
     stages: RefCell<Stages>,
 }
@@ -113,10 +115,23 @@ struct Prepared {
     segment: Arc<Segment>,
 }
 
+/// What there is of the next segment.
+#[derive(Default)]
+enum Ahead {
+    /// Nothing, or it is being made.
+    #[default]
+    None,
+    Ready(Prepared),
+    /// It could not be made a moment ago: puts that need it are refused at once, not each after a wait.
+    Failed,
+}
+
 /// One turn's messages on their way from the write to readers and clients.
 struct Group {
     end: PhyOffset,
     waiter: Option<WaiterId>,
+    /// When who waits gets an answer at the latest (steady ms).
+    deadline_ms: u64,
     written: bool,
     /// Answers that wait for the flush, by shard.
     waiting: Vec<ReplyBatch>,
@@ -176,9 +191,9 @@ impl Writer {
             next_waiter: Cell::new(0),
             flush_stored_at: Cell::new(start.last_stored_at),
             files: RefCell::new(VecDeque::from([file])),
-            prepared: RefCell::new(None),
+            ahead: RefCell::default(),
             prepare: LocalWake::default(),
-            prepared_ready: LocalWake::default(),
+            ahead_changed: LocalWake::default(),
             unflushed: LocalWake::default(),
             busy: LocalWake::default(),
             zero: LocalWake::default(),
@@ -217,12 +232,15 @@ impl Writer {
         self.zero.wake();
         self.prepare_if_near();
         while let Some(batches) = self.gather().await {
+            self.turn_since.set(crate::io::steady_ms().max(1));
+            self.busy.wake();
             self.turn(batches).await;
             // A stalled builder stalls the writer, and so the senders: building is always cheaper than appending.
             if self.keys.is_full() || self.dispatch.iter().any(Outlet::is_full) {
                 self.shared.counters.dispatch_stalls.add(1);
                 self.dispatched().await;
             }
+            self.turn_since.set(0);
             // In mmap mode a turn need not wait for anything.
             crate::io::yield_if_due().await;
         }
@@ -294,10 +312,8 @@ impl Writer {
             self.send_replies(immediate.into_iter().map(failed).collect());
             return;
         }
-        let waiter = group.waiter.map(|id| (id, crate::io::steady_ms() + self.shared.settings.sync_timeout_ms));
+        let waiter = group.waiter.map(|id| (id, group.deadline_ms));
         self.groups.borrow_mut().push_back(group);
-        self.turn_since.set(crate::io::steady_ms().max(1));
-        self.busy.wake();
         // Write and flush in one, if somebody waits. A durable write covers only itself, so everything below it must be
         // flushed already, and no other flush may run.
         let durable = {
@@ -311,7 +327,6 @@ impl Writer {
         let mut flush_to = if durable { self.step(appended) } else { None };
         let began = Instant::now();
         let written = self.write(pieces, durable).await;
-        self.turn_since.set(0);
         if let Err(error) = &written {
             self.poison("write", error);
         }
@@ -362,6 +377,7 @@ impl Writer {
             group: Group {
                 end: start,
                 waiter: None,
+                deadline_ms: now_ms + settings.sync_timeout_ms,
                 written: false,
                 waiting: (0..shards).map(|_| ReplyBatch::default()).collect(),
                 units: (0..shards).map(|_| Vec::new()).collect(),
@@ -624,6 +640,9 @@ impl Writer {
     /// A write or sync failed: nothing that is not flushed is promised, nobody is kept waiting, and nothing is written
     /// again before a restart.
     fn poison(&self, what: &str, error: &io::Error) {
+        if self.shared.is_poisoned() {
+            return;
+        }
         let at = self.commit.borrow().flushed();
         let path = self.current_file().path().to_owned();
         tracing::error!(path = %path.display(), flushed = %at, %error, "commit log {what} failed; the node takes no messages until it is restarted");
@@ -693,13 +712,7 @@ impl Writer {
             while self.turn_since.get() != 0 || self.commit.borrow().has_waiters() {
                 crate::io::sleep(Duration::from_millis(TICK_MS)).await;
                 let now_ms = crate::io::steady_ms();
-                let mut actions = Vec::new();
-                self.commit.borrow_mut().step(Event::Tick { now_ms }, &mut actions);
-                for action in actions {
-                    if let Action::TimeOut(id) = action {
-                        self.answer_timed_out(id);
-                    }
-                }
+                self.answer_overdue(now_ms);
                 let limit = self.shared.settings.put_wait_ms_max;
                 if self.turn_since.get() != 0 && now_ms.saturating_sub(self.turn_since.get()) > limit {
                     self.bounce_expired(now_ms, limit);
@@ -708,20 +721,25 @@ impl Writer {
         }
     }
 
-    fn answer_timed_out(&self, id: WaiterId) {
-        let mut groups = self.groups.borrow_mut();
-        let Some(group) = groups.iter_mut().find(|group| group.waiter == Some(id)) else { return };
-        let answers = group.waiting.iter().map(|batch| batch.replies.len() as u64).sum();
-        self.shared.counters.flush_timeouts.add(answers);
-        let waiting = group.waiting.iter_mut().map(std::mem::take).map(|mut batch| {
-            for reply in &mut batch.replies {
-                reply.status = PutStatus::FlushDiskTimeout;
+    /// Answers who waits longer than allowed: what is written is stored though not flushed; of what is still being written
+    /// nothing is promised.
+    fn answer_overdue(&self, now_ms: u64) {
+        let mut actions = Vec::new();
+        self.commit.borrow_mut().step(Event::Tick { now_ms }, &mut actions);
+        let mut overdue = Vec::new();
+        for group in self.groups.borrow_mut().iter_mut() {
+            if group.waiter.is_none() || group.deadline_ms > now_ms {
+                continue;
             }
-            batch
-        });
-        let waiting = waiting.collect();
-        drop(groups);
-        self.send_replies(waiting);
+            let status = if group.written { PutStatus::FlushDiskTimeout } else { PutStatus::ServiceNotAvailable };
+            let mut waiting: Vec<ReplyBatch> = group.waiting.iter_mut().map(std::mem::take).collect();
+            for reply in waiting.iter_mut().flat_map(|batch| &mut batch.replies) {
+                reply.status = status;
+                self.shared.counters.flush_timeouts.add(1);
+            }
+            overdue.push(waiting);
+        }
+        overdue.into_iter().for_each(|waiting| self.send_replies(waiting));
     }
 
     fn bounce_expired(&self, now_ms: u64, limit: u64) {
@@ -747,20 +765,26 @@ impl Writer {
 
     fn prepare_if_near(&self) {
         let segment_len = self.shared.settings.segment_len;
-        if self.end.borrow().at().0 % segment_len > segment_len / 2 && self.prepared.borrow().is_none() {
+        if self.end.borrow().at().0 % segment_len > segment_len / 2 && matches!(*self.ahead.borrow(), Ahead::None) {
             self.prepare.wake();
         }
     }
 
-    /// The next segment, waited for if it is not ready; nothing if it cannot be made.
+    /// The next segment, waited for if it is not ready; nothing if it cannot be made, or not within a bounded time.
     async fn next_segment(&self) -> Option<Prepared> {
+        let deadline = Instant::now() + PREPARE_LIMIT;
         loop {
-            match self.prepared.borrow_mut().take() {
-                Some(Ok(prepared)) => return Some(prepared),
-                Some(Err(_)) => return None,
-                None => self.prepare.wake(),
+            let ahead = self.ahead.take();
+            match ahead {
+                Ahead::Ready(prepared) => return Some(prepared),
+                Ahead::Failed => {
+                    *self.ahead.borrow_mut() = Ahead::Failed;
+                    return None;
+                }
+                Ahead::None => self.prepare.wake(),
             }
-            self.prepared_ready.wait().await;
+            let left = deadline.saturating_duration_since(Instant::now());
+            crate::io::within(left, self.ahead_changed.wait()).await?;
         }
     }
 
@@ -768,21 +792,23 @@ impl Writer {
     async fn run_preparer(self: Rc<Self>) {
         loop {
             self.prepare.wait().await;
-            if matches!(*self.prepared.borrow(), Some(Ok(_))) {
+            if matches!(*self.ahead.borrow(), Ahead::Ready(_)) {
                 continue;
             }
             let start = self.current_file().start().advance(self.shared.settings.segment_len);
             let made = make_segment(&self.shared, &self.layout, &self.blocking, start).await;
-            if let Err(error) = &made {
-                let path = self.layout.segment(start);
-                tracing::error!(path = %path.display(), %error, "the next commit log segment cannot be made");
+            match made {
+                Ok(prepared) => *self.ahead.borrow_mut() = Ahead::Ready(prepared),
+                Err(error) => {
+                    let path = self.layout.segment(start);
+                    tracing::error!(path = %path.display(), %error, "the next commit log segment cannot be made");
+                    *self.ahead.borrow_mut() = Ahead::Failed;
+                }
             }
-            let failed = made.is_err();
-            *self.prepared.borrow_mut() = Some(made);
-            self.prepared_ready.wake();
-            if failed {
-                crate::io::sleep(Duration::from_millis(PREPARE_RETRY_MS)).await;
-                *self.prepared.borrow_mut() = None;
+            self.ahead_changed.wake();
+            if matches!(*self.ahead.borrow(), Ahead::Failed) {
+                crate::io::sleep(PREPARE_RETRY).await;
+                *self.ahead.borrow_mut() = Ahead::None;
                 self.prepare_if_near();
             }
         }
@@ -809,17 +835,21 @@ impl Writer {
                 let written = file.write_zeros(at, ZERO_LEN).await;
                 self.zeroing.set(None);
                 self.zeroing_done.wake();
-                if let Err(error) = written {
-                    tracing::warn!(path = %file.path().display(), %error, "zeroing ahead failed; flushes will be slower");
-                    return;
+                match written {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WriteZero => {
+                        tracing::warn!(path = %file.path().display(), %error, "zeroing ahead stops; flushes will be slower");
+                        return;
+                    }
+                    Err(error) => return self.poison("write", &error),
                 }
                 zeroed_to = to;
                 unsynced += ZERO_LEN as u64;
                 if unsynced >= ZERO_SYNC_LEN || zeroed_to.advance(ZERO_LEN as u64) > farthest {
                     unsynced = 0;
-                    if file.sync().await.is_err() {
-                        // The next flush of the log itself meets the same error and poisons the writer.
-                        return;
+                    // The kernel tells of lost pages once: the next flush of the log would not hear of them.
+                    if let Err(error) = file.sync().await {
+                        return self.poison("sync", &error);
                     }
                 }
             }
