@@ -242,3 +242,33 @@ fn a_segment_that_cannot_be_made_refuses_a_whole_pipeline_at_once() {
     // A wait of half a second for each would take 100 s.
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
+
+/// Tables that cannot be saved: what was there goes on, new groups read all the same, and no message is taken into a topic
+/// that a restart would not know.
+#[test]
+fn tables_that_cannot_be_saved_stop_new_topics_and_nothing_else() {
+    let mut node = Node::start();
+    let mut client = node.client(HEADER_TYPES[0]);
+    assert_eq!(client.put(&Request::send(TOPIC).body("there")).code, response::SUCCESS);
+    let blocked: Vec<_> =
+        ["topics", "subscriptionGroup"].map(|name| node.root().join(format!("config/{name}.json.tmp"))).into();
+    blocked.iter().for_each(|path| fs::create_dir(path).unwrap());
+
+    let pull = |offset: i64| Request::pull(TOPIC, offset).with("consumerGroup", "new_group");
+    assert_eq!(client.ask(&pull(0)).bodies(), ["there"]);
+    assert_eq!(client.put(&Request::send(TOPIC).body("goes on")).code, response::SUCCESS);
+    for _ in 0..2 {
+        let refused = client.ask(&Request::send("Unsaved").body("x"));
+        assert_ne!(refused.code, response::SUCCESS, "{refused:?}");
+    }
+    let told = node.log().matches("a table could not be saved").count();
+    assert!((1..=2).contains(&told), "told {told} times");
+
+    blocked.iter().for_each(|path| fs::remove_dir(path).unwrap());
+    put_until_it_works(&mut client, &Request::send("Unsaved").body("saved"));
+    node.kill();
+    node.start_again();
+    let mut client = node.client(HEADER_TYPES[0]);
+    assert_eq!(client.pull_until("Unsaved", 0, 1).bodies(), ["saved"]);
+    assert_eq!(client.pull_until(TOPIC, 0, 2).bodies(), ["there", "goes on"]);
+}

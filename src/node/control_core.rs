@@ -32,6 +32,8 @@ const OFFSETS_INTERVAL: Duration = Duration::from_secs(4);
 const DELAY_OFFSETS_INTERVAL: Duration = Duration::from_secs(10);
 /// Outside name servers hear from us this often (they forget after 120 s).
 const REGISTER_INTERVAL: Duration = Duration::from_secs(30);
+/// Failures to save are told this often, in ms.
+const QUIET_MS: u64 = 10_000;
 /// The name server's settings; ours, since Java keeps them elsewhere.
 pub const KV_CONFIG: &str = "kvConfig.json";
 
@@ -50,6 +52,8 @@ pub struct ControlCore {
     unsaved: RefCell<Unsaved>,
     /// Does [`ControlCore::save_rounds`] run?
     saving: Cell<bool>,
+    /// No failure to save is told before this (steady ms).
+    quiet_until: Cell<u64>,
 }
 
 /// Changed tables that are not on disk yet, and who waits for that.
@@ -85,6 +89,7 @@ impl ControlCore {
             delay_version: RefCell::new(delay_file),
             unsaved: RefCell::default(),
             saving: Cell::new(false),
+            quiet_until: Cell::new(0),
         })
     }
 
@@ -108,7 +113,7 @@ impl ControlCore {
             let saved = this.persist(outcome.dirty).await;
             let answer = match saved {
                 Ok(()) => outcome.response,
-                Err(why) => Response::fail(response::SYSTEM_ERROR, format!("done, but not saved: {why}")),
+                Err(why) => Response::fail(response::SYSTEM_ERROR, format!("it cannot be saved, try again: {why}")),
             };
             if !oneway {
                 this.with_output(conn, &mut |out| answer.encode(out, header_type, opaque, this.version));
@@ -142,6 +147,11 @@ impl ControlCore {
         };
         match made {
             Some(dirty) => {
+                if let Wanted::Group { .. } = wanted {
+                    // A disk that takes no table must not keep a new group from reading.
+                    let _ = self.persist(dirty).await;
+                    return true;
+                }
                 // As above: it may be there and not yet be on disk.
                 let unshown = self.control.borrow().unshown();
                 self.persist(dirty | unshown).await.is_ok()
@@ -226,10 +236,10 @@ impl ControlCore {
     /// Writes the files of the tables, on the helper thread.
     async fn save(&self, dirty: Dirty) -> Result<(), String> {
         let mut files = Vec::new();
-        let (dirty, tables) = {
+        let (dirty, topics) = {
             let control = self.control.borrow();
-            // What is shown is on disk, what is not is to be written, whoever asked.
-            let dirty = Dirty { kv_config: dirty.kv_config, ..control.unshown() };
+            // Topics that are shown are on disk, those that are not are to be written, whoever asked.
+            let dirty = Dirty { topics: control.unshown().topics, ..dirty };
             if dirty.topics {
                 files.push((self.layout.config(names::TOPICS), control.encode_topics()));
             }
@@ -239,13 +249,13 @@ impl ControlCore {
             if dirty.kv_config {
                 files.push((self.layout.own().join(KV_CONFIG), control.encode_kv_config()));
             }
-            (dirty, control.tables())
+            (dirty, control.topics())
         };
         if dirty.topics {
             self.register();
         }
         self.write(files).await?;
-        self.control.borrow_mut().show(tables);
+        self.control.borrow_mut().show(topics);
         Ok(())
     }
 
@@ -259,7 +269,12 @@ impl ControlCore {
             })
             .await;
         if let Err(error) = &done {
-            tracing::error!(%error, "a table could not be saved; it is lost if the node stops now");
+            // Each request that changes a table tries; a full disk must not fill the log, too.
+            let now = io::steady_ms();
+            if now >= self.quiet_until.get() {
+                self.quiet_until.set(now + QUIET_MS);
+                tracing::error!(%error, "a table could not be saved; it is lost if the node stops now (told once in ten seconds)");
+            }
         }
         done
     }

@@ -19,6 +19,8 @@ use crate::types::{KeyHash, PhyOffset, QueueHandle, QueueOffset, TagsCode};
 
 /// Bytes of buffer that a batch may keep when it is used again.
 const KEPT_BUFFER_LEN: usize = 1 << 20;
+/// Records likewise: a batch can have a hundred thousand.
+const KEPT_RECORDS: usize = 8192;
 
 /// A message on its way into the log.
 pub struct Message<'a> {
@@ -119,6 +121,9 @@ impl SubmitBatch {
     pub fn clear(&mut self) {
         if self.bytes.capacity() > KEPT_BUFFER_LEN {
             self.bytes = Vec::new();
+        }
+        if self.records.capacity() > KEPT_RECORDS {
+            self.records = Vec::new();
         }
         self.bytes.clear();
         self.puts.clear();

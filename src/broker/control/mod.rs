@@ -96,16 +96,12 @@ pub struct Control {
     name_server: NameServer,
     kv_config: KvConfig,
     directory: SharedDirectory,
-    /// The topics and groups that the directory shows: those that are on disk.
-    shown: Tables,
+    /// The topics that the directory shows: those that are on disk.
+    shown: Topics,
 }
 
-/// Topics and groups at one moment: what a save wrote, and what the directory may show once it has.
-#[derive(Clone)]
-pub struct Tables {
-    topics: Arc<HashMap<Arc<str>, Arc<Topic>>>,
-    groups: Arc<HashMap<Arc<str>, Arc<GroupConfig>>>,
-}
+/// The topics at one moment: what a save wrote, and what the directory may show once it has.
+pub type Topics = Arc<HashMap<Arc<str>, Arc<Topic>>>;
 
 /// The answer to a request that was not carried out.
 struct Refused(Response);
@@ -152,7 +148,7 @@ impl Control {
         let topics = TopicTable::new(&settings, loaded.topics, queues);
         let groups = GroupTable::new(loaded.groups, settings.auto_create_group);
         let control = Control {
-            shown: Tables { topics: Arc::clone(topics.shared()), groups: Arc::clone(groups.shared()) },
+            shown: Arc::clone(topics.shared()),
             topics,
             groups,
             members: Members::default(),
@@ -613,39 +609,35 @@ impl Control {
         }
     }
 
-    /// Topics and groups as they are now, for who saves them: once they are on disk, [`Control::show`] them.
-    pub fn tables(&self) -> Tables {
-        Tables { topics: Arc::clone(self.topics.shared()), groups: Arc::clone(self.groups.shared()) }
+    /// The topics as they are now, for who saves them: once they are on disk, [`Control::show`] them.
+    pub fn topics(&self) -> Topics {
+        Arc::clone(self.topics.shared())
     }
 
-    /// Lets the shards see topics and groups that are on disk. Not before: a message in a topic that a crash forgets
-    /// would be acknowledged and out of sight.
-    pub fn show(&mut self, saved: Tables) {
+    /// Lets the shards see topics that are on disk. Not before: a message in a topic that a crash forgets would be
+    /// acknowledged and out of sight. Groups are seen at once: one that is forgotten comes back with its next pull.
+    pub fn show(&mut self, saved: Topics) {
         self.shown = saved;
         self.publish();
     }
 
-    /// What was made and is not shown: a save of it is still to come, under way, or has failed.
+    /// Topics that were made or changed and are not shown: a save of them is still to come, under way, or has failed.
     pub fn unshown(&self) -> Dirty {
-        Dirty {
-            topics: !Arc::ptr_eq(&self.shown.topics, self.topics.shared()),
-            groups: !Arc::ptr_eq(&self.shown.groups, self.groups.shared()),
-            kv_config: false,
-        }
+        if Arc::ptr_eq(&self.shown, self.topics.shared()) { Dirty::default() } else { Dirty::TOPICS }
     }
 
     /// Replaces the published picture if a table in it has changed. A changed table is always another allocation, since
     /// the published picture holds on to the one before.
     fn publish(&self) {
         let published = self.directory.load();
-        let same = Arc::ptr_eq(&published.topics, &self.shown.topics)
-            && Arc::ptr_eq(&published.groups, &self.shown.groups)
+        let same = Arc::ptr_eq(&published.topics, &self.shown)
+            && Arc::ptr_eq(&published.groups, self.groups.shared())
             && Arc::ptr_eq(&published.subscriptions, self.members.subscriptions())
             && Arc::ptr_eq(&published.locked_until, self.locks.until());
         if !same {
             self.directory.store(Arc::new(Directory {
-                topics: Arc::clone(&self.shown.topics),
-                groups: Arc::clone(&self.shown.groups),
+                topics: Arc::clone(&self.shown),
+                groups: Arc::clone(self.groups.shared()),
                 subscriptions: Arc::clone(self.members.subscriptions()),
                 locked_until: Arc::clone(self.locks.until()),
             }));

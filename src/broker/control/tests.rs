@@ -89,8 +89,8 @@ impl Bench {
 
     /// As the node does it once the files are written.
     fn save(&mut self) {
-        let tables = self.control.tables();
-        self.control.show(tables);
+        let topics = self.control.topics();
+        self.control.show(topics);
     }
 
     fn ask_unsaved(&mut self, from: u64, code: i32, ext: &[(&str, &str)], body: &[u8]) -> Outcome {
