@@ -72,7 +72,6 @@ pub fn settings(root: &Path, append: AppendMode) -> StoreSettings {
         consumequeue_flush_interval_ms: 1_000,
         consumequeue_thorough_interval_ms: 60_000,
         zero_ahead: false,
-        message_len_max: 4 << 20,
         delays_ms: vec![1_000, 5_000],
         inflight_len_max: 64 << 20,
         inflight_count_max: 65_536,

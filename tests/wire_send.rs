@@ -249,6 +249,19 @@ fn row_34_a_bad_batch_is_refused_as_a_whole() {
 }
 
 #[test]
+fn a_batch_whose_ids_do_not_fit_an_answer_is_refused_before_it_is_stored() {
+    let settings = [("limits.max_message_size", "\"15MiB\""), ("store.commitlog_file_size", "\"128MiB\"")];
+    let node = Node::with(&settings);
+    let mut client = node.client(HEADER_TYPES[1]);
+    client.put(&Request::send("Ids"));
+    let empty = batch::encode(&[BatchEntry { flag: 0, body: b"", properties: "" }]);
+    let refused = client.ask(&Request::send("Ids").with("m", "true").body(empty.repeat(600_000)));
+    assert_eq!(refused.code, response::MESSAGE_ILLEGAL, "{}", refused.remark);
+    assert!(refused.remark.contains("600000 messages"), "{}", refused.remark);
+    assert_eq!(client.max_offset("Ids"), 1);
+}
+
+#[test]
 fn row_35_a_batch_cannot_go_to_a_retry_topic() {
     let node = Node::start();
     with_both(&node, |client, group| {

@@ -3,22 +3,22 @@
 //! Each level has its own queue, so each queue falls due in its own order. The unit of a waiting message holds the time
 //! it is due instead of a tag hash. [`deliver_level`] moves due messages on, one task a level, on the shard where
 //! `node` starts it; it is at-least-once: the position moves only after a put has succeeded, and is saved from time to
-//! time. Source: store.md 10.1.
+//! time, as far as the copies are on stable storage. Only what can never be delivered is stepped over. Source: store.md
+//! 10.1.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-
-use bytes::{Bytes, BytesMut};
 
 use super::marks::Marks;
 use super::names::SCHEDULE_TOPIC;
 use super::{Directory, SharedDirectory};
 use crate::format::record::RecordView;
-use crate::store::{GetStatus, Message, PutStatus, QueueView, ShardStore, TagsRule};
+use crate::store::{GetStatus, Message, PutRefusal, PutStatus, QueueView, ReadError, ShardStore, TagsRule};
 use crate::types::properties;
-use crate::types::{QueueOffset, TagsCode, Timestamp};
+use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp};
 
 /// The levels of a broker that sets none.
 pub const DEFAULT_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
@@ -29,8 +29,12 @@ const LOOK_MS_MAX: u64 = 500;
 const RETRY_MS: u64 = 100;
 /// After something that will not mend itself soon.
 const BROKEN_RETRY_MS: u64 = 10_000;
-const BATCH_COUNT: i32 = 32;
-const BATCH_BYTES: u32 = 256 * 1024;
+/// After messages of which none had to be waited for, so that other tasks of the core get their turn.
+const YIELD_MS: u64 = 1;
+/// Messages between two looks at the queue.
+const DELIVER_COUNT_MAX: u64 = 256;
+/// Copies of one level that are remembered one by one until they are on stable storage.
+const MARK_COUNT_MAX: usize = 1024;
 
 /// The delay of each level, in ms; level 1 is the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,25 +154,25 @@ impl DueUnits {
         DueUnits { now, due_max: now.plus_ms(delay_ms), due_count: Cell::new(0), waits_until: Cell::new(None) }
     }
 
-    fn takes(&self, due: TagsCode) -> bool {
+    /// Looks at the next unit.
+    fn note(&self, due: TagsCode) {
         if self.waits_until.get().is_some() {
-            return false;
+            return;
         }
         let due = Timestamp(due.0);
         if due > self.now && due <= self.due_max {
             self.waits_until.set(Some(due));
-            return false;
+        } else {
+            self.due_count.set(self.due_count.get() + 1);
         }
-        self.due_count.set(self.due_count.get() + 1);
-        true
     }
 }
 
 /// What a look at the queue leads to.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
-    /// The records found are due: put them one by one.
-    Deliver,
+    /// So many messages are due: put them one by one.
+    Deliver { count: u64 },
     /// The units are not in memory: read them in first.
     Warm,
     /// Nothing to put: go on from here, at once.
@@ -180,27 +184,20 @@ enum Next {
 /// What a look from one position found.
 struct Look {
     status: GetStatus,
-    from: QueueOffset,
-    /// Behind the last unit looked at.
-    looked_to: QueueOffset,
+    /// Where the store says that the queue goes on.
+    goes_on_at: QueueOffset,
     /// Ends of the queue.
     min: QueueOffset,
     max: QueueOffset,
 }
 
 fn next(look: &Look, units: &DueUnits) -> Next {
-    let Look { from, looked_to, min, max, .. } = *look;
     match look.status {
-        GetStatus::Found => Next::Deliver,
         GetStatus::UnitsCold => Next::Warm,
-        GetStatus::OffsetTooSmall => Next::Continue { from: min },
-        GetStatus::OffsetOverflowBadly => Next::Continue { from: max },
-        // Units that are due but whose records the log has dropped: nothing is left to deliver of them. If one that is
-        // not due was seen behind them, only those that were looked at before it are known to be due.
-        GetStatus::MessageWasRemoving if units.waits_until.get().is_none() => Next::Continue { from: looked_to },
-        GetStatus::MessageWasRemoving if units.due_count.get() > 0 => {
-            Next::Continue { from: from.advance(units.due_count.get()) }
-        }
+        GetStatus::OffsetTooSmall => Next::Continue { from: look.min },
+        GetStatus::OffsetOverflowBadly => Next::Continue { from: look.max },
+        GetStatus::OffsetFoundNull => Next::Continue { from: look.goes_on_at.min(look.max) },
+        _ if units.due_count.get() > 0 => Next::Deliver { count: units.due_count.get().min(DELIVER_COUNT_MAX) },
         _ => Next::Wait { ms: wait_ms(units) },
     }
 }
@@ -229,7 +226,57 @@ fn real_queue<'a>(directory: &'a Directory, topic: &str, queue_id: i32) -> Optio
 /// How far each level has been delivered; read by `node` when it saves `delayOffset.json`.
 #[derive(Debug, Default)]
 pub struct DelayProgress {
-    next: RefCell<Vec<QueueOffset>>,
+    levels: RefCell<Vec<LevelProgress>>,
+}
+
+#[derive(Debug, Default)]
+struct LevelProgress {
+    /// The next message to deliver.
+    next: QueueOffset,
+    /// The copies of all messages below it are on stable storage.
+    safe: QueueOffset,
+    /// How far it may be saved once more of the log is on stable storage; both fields grow from mark to mark. At most
+    /// [`MARK_COUNT_MAX`]: then every other one is dropped, which only makes the saved position lag a little more.
+    marks: VecDeque<Mark>,
+}
+
+#[derive(Debug)]
+struct Mark {
+    next: QueueOffset,
+    /// End in the log of the copy of the message before `next`.
+    copy_end: PhyOffset,
+}
+
+impl LevelProgress {
+    /// `copy_end` is that of the copy last made; nothing if none was needed to get here.
+    fn move_to(&mut self, next: QueueOffset, copy_end: Option<PhyOffset>) {
+        if next < self.next {
+            // The queue has lost its end.
+            self.marks.retain(|mark| mark.next <= next);
+            self.safe = self.safe.min(next);
+        }
+        self.next = next;
+        match (copy_end, self.marks.back_mut()) {
+            (Some(copy_end), _) => self.marks.push_back(Mark { next, copy_end }),
+            (None, Some(last)) => last.next = next,
+            (None, None) => self.safe = next,
+        }
+        if self.marks.len() > MARK_COUNT_MAX {
+            let mut index = self.marks.len();
+            self.marks.retain(|_| {
+                index -= 1;
+                // Counted from the newest, which stays.
+                index.is_multiple_of(2)
+            });
+        }
+    }
+
+    fn safe(&mut self, flushed: PhyOffset) -> QueueOffset {
+        while let Some(mark) = self.marks.pop_front_if(|mark| mark.copy_end <= flushed) {
+            self.safe = mark.next;
+        }
+        self.safe
+    }
 }
 
 impl DelayProgress {
@@ -238,7 +285,7 @@ impl DelayProgress {
         let progress = DelayProgress::default();
         for (level, next) in saved {
             if level > 0 {
-                progress.set(level, QueueOffset(u64::try_from(next).unwrap_or(0)));
+                progress.step_to(level, QueueOffset(u64::try_from(next).unwrap_or(0)));
             }
         }
         progress
@@ -247,22 +294,34 @@ impl DelayProgress {
     /// The next message of `level` to deliver.
     pub fn next(&self, level: i32) -> QueueOffset {
         let index = usize::try_from(level - 1).unwrap_or(usize::MAX);
-        self.next.borrow().get(index).copied().unwrap_or_default()
+        self.levels.borrow().get(index).map(|level| level.next).unwrap_or_default()
     }
 
-    /// All levels from 1 on, as they are saved.
-    pub fn table(&self) -> Vec<(i32, i64)> {
-        let next = self.next.borrow();
-        (1..).zip(next.iter().map(|offset| i64::try_from(offset.0).unwrap_or(i64::MAX))).collect()
+    /// All levels from 1 on, as they may be saved while the log is on stable storage up to `flushed`: a position behind
+    /// a copy that a loss of power can still take away would lose the message.
+    pub fn saved_table(&self, flushed: PhyOffset) -> Vec<(i32, i64)> {
+        let mut levels = self.levels.borrow_mut();
+        let saved = levels.iter_mut().map(|level| i64::try_from(level.safe(flushed).0).unwrap_or(i64::MAX));
+        (1..).zip(saved).collect()
     }
 
-    fn set(&self, level: i32, to: QueueOffset) {
+    /// The message before `next` has been put; its copy ends at `copy_end`.
+    fn delivered(&self, level: i32, next: QueueOffset, copy_end: PhyOffset) {
+        self.with_level(level, |level| level.move_to(next, Some(copy_end)));
+    }
+
+    /// Goes on at `next` without having put anything.
+    fn step_to(&self, level: i32, next: QueueOffset) {
+        self.with_level(level, |level| level.move_to(next, None));
+    }
+
+    fn with_level(&self, level: i32, change: impl FnOnce(&mut LevelProgress)) {
         let index = usize::try_from(level - 1).expect("a delay level is above 0");
-        let mut next = self.next.borrow_mut();
-        if next.len() <= index {
-            next.resize(index + 1, QueueOffset::default());
+        let mut levels = self.levels.borrow_mut();
+        if levels.len() <= index {
+            levels.resize_with(index + 1, LevelProgress::default);
         }
-        next[index] = to;
+        change(&mut levels[index]);
     }
 }
 
@@ -284,7 +343,8 @@ pub async fn deliver_level<S: Future<Output = ()>>(
     now: impl Fn() -> Timestamp,
     sleep: impl Fn(u64) -> S,
 ) {
-    let Delivery { store, directory, levels, level, progress } = delivery;
+    let Delivery { store, directory, levels, level, progress } = &delivery;
+    let level = *level;
     let queue_index = usize::try_from(level - 1).expect("a delay level is above 0");
     let mut checked = false;
     loop {
@@ -300,15 +360,19 @@ pub async fn deliver_level<S: Future<Output = ()>>(
             let inside = from.clamp(queue.min(), queue.max().max(queue.min()));
             if inside != from {
                 tracing::warn!(level, saved = from.0, now = inside.0, "delay position lay outside its queue");
-                progress.set(level, inside);
+                progress.step_to(level, inside);
                 continue;
             }
         }
         let units = DueUnits::at(now(), levels.delay_ms(level));
         let offset = i64::try_from(from.0).unwrap_or(i64::MAX);
-        let got = store.get(&queue, offset, BATCH_COUNT, BATCH_BYTES, &|due| units.takes(due));
-        let looked_to = QueueOffset(u64::try_from(got.next_offset).unwrap_or(from.0));
-        let look = Look { status: got.status, from, looked_to, min: queue.min(), max: queue.max() };
+        // A look at the units alone: the records are read one by one, each at the place that its own unit names.
+        let got = store.get(&queue, offset, 1, 1, &|due| {
+            units.note(due);
+            false
+        });
+        let goes_on_at = QueueOffset(u64::try_from(got.next_offset).unwrap_or(from.0));
+        let look = Look { status: got.status, goes_on_at, min: queue.min(), max: queue.max() };
         match next(&look, &units) {
             Next::Warm => {
                 if let Err(error) = store.warm(&queue, offset).await {
@@ -316,23 +380,13 @@ pub async fn deliver_level<S: Future<Output = ()>>(
                     sleep(BROKEN_RETRY_MS).await;
                 }
             }
-            Next::Continue { from } => progress.set(level, from),
+            Next::Continue { from: to } => {
+                tracing::warn!(level, from = from.0, to = to.0, "a part of a delay queue is gone; stepped over");
+                progress.step_to(level, to);
+            }
             Next::Wait { ms } => sleep(ms).await,
-            Next::Deliver => {
-                let mut resident = BytesMut::with_capacity(got.found.total_len());
-                let records = if got.found.copy_if_resident(&mut resident) {
-                    Ok(resident.freeze())
-                } else {
-                    got.found.load().await
-                };
-                let pause = match records {
-                    Ok(records) => put_all(&store, &directory, &progress, level, &records).await,
-                    Err(error) => {
-                        tracing::error!(level, queue_offset = from.0, %error, "a delayed message cannot be read");
-                        Some(BROKEN_RETRY_MS)
-                    }
-                };
-                if let Some(ms) = pause {
+            Next::Deliver { count } => {
+                if let Some(ms) = delivery.deliver(&queue, from, count).await {
                     sleep(ms).await;
                 }
             }
@@ -340,70 +394,145 @@ pub async fn deliver_level<S: Future<Output = ()>>(
     }
 }
 
-/// Puts due records where they belong, in their order; `Some(ms)` if one could not be put and is to be tried again
-/// after that time.
-async fn put_all(
-    store: &ShardStore,
-    directory: &SharedDirectory,
-    progress: &DelayProgress,
-    level: i32,
-    records: &Bytes,
-) -> Option<u64> {
-    let mut rest: &[u8] = records;
-    while !rest.is_empty() {
-        let record = match RecordView::parse(rest) {
-            Ok(record) => record,
-            Err(error) => {
-                // The store checks what it gives out, so this is a fault of ours: stop here, loudly, rather than lose
-                // messages.
-                tracing::error!(level, %error, "a delayed record is malformed");
-                return Some(BROKEN_RETRY_MS);
-            }
-        };
-        rest = &rest[record.total_len() as usize..];
-        let queue_offset = record.queue_offset();
-        if let Err(why) = put_one(store, directory, &record).await {
-            tracing::warn!(
-                level,
-                queue_offset = queue_offset.0,
-                why,
-                "a delayed message could not be put; trying again"
-            );
-            return Some(RETRY_MS);
-        }
-        progress.set(level, queue_offset.advance(1));
-    }
-    None
+/// What became of one message that is due.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    /// Put where it belongs; its copy ends there in the log.
+    Put { copy_end: PhyOffset },
+    /// The log has dropped it.
+    Expired,
+    /// It can never be delivered.
+    Lost { why: String },
+    /// To be tried again after that many ms.
+    Stays { why: String, retry_ms: u64 },
 }
 
-async fn put_one(store: &ShardStore, directory: &SharedDirectory, record: &RecordView<'_>) -> Result<(), &'static str> {
-    let raw = record.properties();
-    let target = real_target(raw).and_then(|(topic, queue_id)| real_queue(&directory.load(), topic, queue_id).cloned());
-    let Some(queue) = target else {
-        // Its topic was deleted while it waited: nobody can read it any more.
-        tracing::warn!(queue_offset = record.queue_offset().0, "a delayed message names no topic that exists; dropped");
-        return Ok(());
-    };
-    let marks = Marks::scan(raw);
-    // The stored text goes on as it is, DELAY and REAL_* included: so do Java brokers, and consumers may read them.
-    let message = Message {
-        queue: &queue,
-        flag: record.flag(),
-        sys_flag: record.sys_flag(),
-        born_timestamp: record.born_timestamp(),
-        born_host: record.born_host(),
-        reconsume_times: record.reconsume_times(),
-        prepared_transaction_offset: record.prepared_transaction_offset(),
-        body: record.body(),
-        properties: &[record.raw_properties()],
-        tags: TagsRule::Code(TagsCode::of(marks.tags)),
-        keys: marks.key_hashes(&queue.key().topic),
-    };
-    let outcome = store.put_and_wait(std::slice::from_ref(&message), false).await;
-    match outcome.map(|outcome| outcome.status) {
-        Ok(PutStatus::Ok | PutStatus::FlushDiskTimeout) => Ok(()),
-        Ok(PutStatus::Busy { .. }) | Err(crate::store::PutRefusal::Overloaded { .. }) => Err("the store is busy"),
-        Ok(_) | Err(_) => Err("the store refused it"),
+impl Delivery {
+    /// Moves `count` due messages from `from` on to where they belong, in their order; `Some(ms)` if the next look is to
+    /// be made after that time only.
+    async fn deliver(&self, queue: &Arc<QueueView>, from: QueueOffset, count: u64) -> Option<u64> {
+        let level = self.level;
+        let (mut put_any, mut expired_count) = (false, 0);
+        for queue_offset in (from.0..from.0 + count).map(QueueOffset) {
+            let next = queue_offset.advance(1);
+            match self.move_on(queue, queue_offset).await {
+                Fate::Put { copy_end } => {
+                    put_any = true;
+                    self.progress.delivered(level, next, copy_end);
+                }
+                Fate::Expired => {
+                    expired_count += 1;
+                    self.progress.step_to(level, next);
+                }
+                Fate::Lost { why } => {
+                    tracing::error!(
+                        level,
+                        queue_offset = queue_offset.0,
+                        why,
+                        "a delayed message can never be delivered; stepped over"
+                    );
+                    self.progress.step_to(level, next);
+                }
+                Fate::Stays { why, retry_ms } => {
+                    tracing::warn!(
+                        level,
+                        queue_offset = queue_offset.0,
+                        why,
+                        "a delayed message could not be put; trying again"
+                    );
+                    return Some(retry_ms);
+                }
+            }
+        }
+        if expired_count > 0 {
+            tracing::warn!(level, expired_count, from = from.0, "delayed messages left the log before they were put");
+        }
+        (!put_any).then_some(YIELD_MS)
+    }
+
+    async fn move_on(&self, queue: &Arc<QueueView>, queue_offset: QueueOffset) -> Fate {
+        let Some(phy) = self.store.first_phy(queue, queue_offset) else { return Fate::Expired };
+        let record = match self.store.record_at(phy).await {
+            Ok(record) => record,
+            Err(error) => return unread(&error),
+        };
+        match waiting(&record) {
+            Ok(record) => self.put(&record).await,
+            Err(why) => Fate::Lost { why },
+        }
+    }
+
+    async fn put(&self, record: &RecordView<'_>) -> Fate {
+        let raw = record.properties();
+        let Some((topic, queue_id)) = real_target(raw) else {
+            return Fate::Lost { why: "it does not say where it was sent to".into() };
+        };
+        let Some(queue) = real_queue(&self.directory.load(), topic, queue_id).cloned() else {
+            // It was deleted while the message waited: nobody can read it any more.
+            return Fate::Lost { why: format!("there is no topic {topic} any more") };
+        };
+        let marks = Marks::scan(raw);
+        // The stored text goes on as it is, DELAY and REAL_* included: so do Java brokers, and consumers may read them.
+        let message = Message {
+            queue: &queue,
+            flag: record.flag(),
+            sys_flag: record.sys_flag(),
+            born_timestamp: record.born_timestamp(),
+            born_host: record.born_host(),
+            reconsume_times: record.reconsume_times(),
+            prepared_transaction_offset: record.prepared_transaction_offset(),
+            body: record.body(),
+            properties: &[record.raw_properties()],
+            tags: TagsRule::Code(TagsCode::of(marks.tags)),
+            keys: marks.key_hashes(&queue.key().topic),
+        };
+        match self.store.put_and_wait(std::slice::from_ref(&message), false).await {
+            Ok(outcome) => match outcome.status {
+                PutStatus::Ok | PutStatus::FlushDiskTimeout => {
+                    let len = outcome.record_lens.iter().map(|len| u64::from(*len)).sum();
+                    Fate::Put { copy_end: outcome.phy.advance(len) }
+                }
+                PutStatus::Busy { .. } => stays("the store is busy"),
+                PutStatus::ServiceNotAvailable | PutStatus::SegmentNotCreated => stays("the store takes no messages"),
+            },
+            Err(refusal) => refused(refusal),
+        }
+    }
+}
+
+fn stays(why: impl Into<String>) -> Fate {
+    Fate::Stays { why: why.into(), retry_ms: RETRY_MS }
+}
+
+/// Of a message whose record the store does not give out.
+fn unread(error: &ReadError) -> Fate {
+    match error {
+        ReadError::OutOfRange { phy, min, .. } if phy < min => Fate::Expired,
+        // Not the record but the disk, or the limit of open files: it may mend.
+        ReadError::Io { .. } => Fate::Stays { why: error.to_string(), retry_ms: BROKEN_RETRY_MS },
+        ReadError::OutOfRange { .. } | ReadError::NoRecord { .. } | ReadError::Damaged { .. } => {
+            Fate::Lost { why: error.to_string() }
+        }
+    }
+}
+
+/// Of a message that the store does not try to put.
+fn refused(refusal: PutRefusal) -> Fate {
+    match refusal {
+        PutRefusal::MessageIllegal(why) => Fate::Lost { why },
+        PutRefusal::PropertiesTooLong { len } => Fate::Lost { why: format!("its properties take {len} bytes") },
+        PutRefusal::Overloaded { .. } => stays("the store is busy"),
+        PutRefusal::NotAvailable(why) => stays(why),
+    }
+}
+
+/// The record that a unit of a schedule queue names, unless that is some other message.
+fn waiting(record: &[u8]) -> Result<RecordView<'_>, String> {
+    let record = RecordView::parse(record).map_err(|error| error.to_string())?;
+    if record.topic() == SCHEDULE_TOPIC {
+        Ok(record)
+    } else {
+        Err(format!("its unit names a message of the topic {}", record.topic()))
     }
 }
 
@@ -411,10 +540,10 @@ async fn put_one(store: &ShardStore, directory: &SharedDirectory, record: &Recor
 mod tests {
     use super::*;
 
-    fn looked(now: i64, delay_ms: i64, dues: &[i64]) -> (Vec<bool>, DueUnits) {
+    fn looked(now: i64, delay_ms: i64, dues: &[i64]) -> DueUnits {
         let units = DueUnits::at(Timestamp(now), delay_ms);
-        let taken = dues.iter().map(|due| units.takes(TagsCode(*due))).collect();
-        (taken, units)
+        dues.iter().for_each(|due| units.note(TagsCode(*due)));
+        units
     }
 
     #[test]
@@ -464,49 +593,105 @@ mod tests {
     }
 
     #[test]
-    fn units_are_taken_up_to_the_first_that_is_not_due() {
-        let (taken, units) = looked(1000, 500, &[900, 1000, 1001, 950]);
-        assert_eq!(taken, [true, true, false, false]);
+    fn units_are_due_up_to_the_first_that_is_not() {
+        let units = looked(1000, 500, &[900, 1000, 1001, 950]);
         assert_eq!(units.due_count.get(), 2);
         assert_eq!(wait_ms(&units), 1);
     }
 
     #[test]
     fn a_unit_due_later_than_its_level_allows_is_due_now() {
-        let (taken, _) = looked(1000, 500, &[1501, 1500]);
-        assert_eq!(taken, [true, false]);
+        assert_eq!(looked(1000, 500, &[1501, 1500]).due_count.get(), 1);
     }
 
     #[test]
     fn the_next_look_is_when_the_next_message_is_due_and_not_long_after_this_one() {
-        assert_eq!(wait_ms(&looked(1000, 5000, &[]).1), 500);
-        assert_eq!(wait_ms(&looked(1000, 5000, &[1030]).1), 30);
-        assert_eq!(wait_ms(&looked(1000, 5000, &[5400]).1), 500);
+        assert_eq!(wait_ms(&looked(1000, 5000, &[])), 500);
+        assert_eq!(wait_ms(&looked(1000, 5000, &[1030])), 30);
+        assert_eq!(wait_ms(&looked(1000, 5000, &[5400])), 500);
     }
 
     #[test]
     fn what_is_gone_is_passed_over_and_nothing_else_is() {
-        let (min, max, from) = (QueueOffset(40), QueueOffset(100), QueueOffset(50));
-        let decided = |status, dues: &[i64]| {
-            let look = Look { status, from, looked_to: QueueOffset(90), min, max };
-            next(&look, &looked(1000, 500, dues).1)
-        };
-        assert_eq!(decided(GetStatus::Found, &[900, 1200]), Next::Deliver);
-        assert_eq!(decided(GetStatus::UnitsCold, &[]), Next::Warm);
+        let (min, max, goes_on_at) = (QueueOffset(40), QueueOffset(100), QueueOffset(90));
+        let decided = |status, dues: &[i64]| next(&Look { status, goes_on_at, min, max }, &looked(1000, 500, dues));
+        assert_eq!(decided(GetStatus::NoMatchedMessage, &[900, 950, 1200]), Next::Deliver { count: 2 });
+        assert_eq!(decided(GetStatus::NoMatchedMessage, &[900; 800]), Next::Deliver { count: DELIVER_COUNT_MAX });
         assert_eq!(decided(GetStatus::NoMatchedMessage, &[1200]), Next::Wait { ms: 200 });
+        assert_eq!(decided(GetStatus::UnitsCold, &[]), Next::Warm);
         assert_eq!(decided(GetStatus::OffsetOverflowOne, &[]), Next::Wait { ms: 500 });
-        assert_eq!(decided(GetStatus::MessageWasRemoving, &[900, 950]), Next::Continue { from: QueueOffset(90) });
-        assert_eq!(decided(GetStatus::MessageWasRemoving, &[900, 950, 1200]), Next::Continue { from: QueueOffset(52) });
+        assert_eq!(decided(GetStatus::NoMessageInQueue, &[]), Next::Wait { ms: 500 });
         assert_eq!(decided(GetStatus::OffsetTooSmall, &[]), Next::Continue { from: min });
         assert_eq!(decided(GetStatus::OffsetOverflowBadly, &[]), Next::Continue { from: max });
+        assert_eq!(decided(GetStatus::OffsetFoundNull, &[]), Next::Continue { from: goes_on_at });
+    }
+
+    #[test]
+    fn what_may_mend_is_tried_again_and_what_cannot_is_given_up() {
+        let (phy, min, max) = (PhyOffset(50), PhyOffset(100), PhyOffset(200));
+        assert_eq!(unread(&ReadError::OutOfRange { phy, min, max }), Fate::Expired);
+        let behind = ReadError::OutOfRange { phy: PhyOffset(200), min, max };
+        let damaged = ReadError::Damaged { phy, path: "segment".into() };
+        let no_record = ReadError::NoRecord { phy, why: crate::format::record::BadRecord::Topic };
+        for error in [behind, damaged, no_record] {
+            assert!(matches!(unread(&error), Fate::Lost { .. }), "{error}");
+        }
+        let io = ReadError::Io { path: "segment".into(), source: std::io::ErrorKind::Other.into() };
+        assert!(matches!(unread(&io), Fate::Stays { retry_ms: BROKEN_RETRY_MS, .. }));
+
+        assert!(matches!(refused(PutRefusal::MessageIllegal("too large".into())), Fate::Lost { .. }));
+        assert!(matches!(refused(PutRefusal::PropertiesTooLong { len: 40_000 }), Fate::Lost { .. }));
+        let stages = crate::store::StageTimes { write_us: 0, flush_us: 0 };
+        assert_eq!(refused(PutRefusal::Overloaded { stages }), stays("the store is busy"));
+        assert_eq!(refused(PutRefusal::NotAvailable("stopping".into())), stays("stopping"));
     }
 
     #[test]
     fn positions_are_kept_by_level() {
         let progress = DelayProgress::starting_at([(3, 100), (1, 2), (0, 9), (4, -1)]);
-        progress.set(2, QueueOffset(7));
-        assert_eq!(progress.table(), [(1, 2), (2, 7), (3, 100), (4, 0)]);
+        progress.step_to(2, QueueOffset(7));
+        assert_eq!(progress.saved_table(PhyOffset(0)), [(1, 2), (2, 7), (3, 100), (4, 0)]);
         assert_eq!(progress.next(3), QueueOffset(100));
         assert_eq!(progress.next(18), QueueOffset(0));
+    }
+
+    #[test]
+    fn a_position_is_saved_only_once_the_copies_before_it_are_flushed() {
+        let progress = DelayProgress::starting_at([(1, 5)]);
+        let saved = |flushed| progress.saved_table(PhyOffset(flushed))[0].1;
+        progress.delivered(1, QueueOffset(6), PhyOffset(1000));
+        progress.delivered(1, QueueOffset(7), PhyOffset(2000));
+        // Stepped over: needs no flush of its own, but must not overtake the copies before it.
+        progress.step_to(1, QueueOffset(9));
+        assert_eq!(progress.next(1), QueueOffset(9));
+        assert_eq!(saved(999), 5);
+        assert_eq!(saved(1000), 6);
+        assert_eq!(saved(1999), 6);
+        assert_eq!(saved(2000), 9);
+        progress.step_to(1, QueueOffset(10));
+        assert_eq!(saved(2000), 10);
+    }
+
+    #[test]
+    fn many_copies_that_are_not_flushed_take_bounded_memory_and_never_save_too_much() {
+        const COUNT: u64 = 100_000;
+        let progress = DelayProgress::default();
+        for offset in 1..=COUNT {
+            progress.delivered(1, QueueOffset(offset), PhyOffset(offset * 100));
+            assert!(progress.levels.borrow()[0].marks.len() <= MARK_COUNT_MAX);
+        }
+        for flushed in (0..=COUNT * 100).step_by(77_777) {
+            let saved = progress.saved_table(PhyOffset(flushed))[0].1 as u64;
+            assert!(saved * 100 <= flushed, "{saved} saved with {flushed} flushed");
+        }
+        assert_eq!(progress.saved_table(PhyOffset(COUNT * 100)), [(1, COUNT as i64)]);
+    }
+
+    #[test]
+    fn a_queue_that_lost_its_end_takes_the_saved_position_back_with_it() {
+        let progress = DelayProgress::starting_at([(1, 50)]);
+        progress.delivered(1, QueueOffset(51), PhyOffset(100));
+        progress.step_to(1, QueueOffset(40));
+        assert_eq!(progress.saved_table(PhyOffset(1000)), [(1, 40)]);
     }
 }

@@ -2,8 +2,6 @@
 
 use std::rc::Rc;
 
-use bytes::BytesMut;
-
 use super::reply::{BODY_LEN_MAX, ReplyTo};
 use super::shard::ShardBroker;
 use super::verdict::Verdict;
@@ -42,7 +40,7 @@ impl ShardBroker {
                 ("indexLastUpdateTimestamp", time_digits.format(found.last_update.0)),
                 ("indexLastUpdatePhyoffset", phy_digits.format(found.last_phy.0)),
             ];
-            let body = whole_records(&found.records, BODY_LEN_MAX);
+            let body = found.records.concat();
             if body.is_empty() {
                 reply.send(response::QUERY_NOT_FOUND, Some("no message has this key in this time"), &ext, &[]);
             } else {
@@ -79,18 +77,6 @@ fn count_max(header: &QueryMessageHeader<'_>) -> usize {
     usize::try_from(asked).unwrap_or(0)
 }
 
-/// As many of the records, from the first on, as fit `len_max`.
-fn whole_records(records: &[Vec<u8>], len_max: usize) -> BytesMut {
-    let mut body = BytesMut::new();
-    for record in records {
-        if body.len() + record.len() > len_max {
-            break;
-        }
-        body.extend_from_slice(record);
-    }
-    body
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,13 +89,5 @@ mod tests {
         assert_eq!(count_max(&header(1000, false)), 64);
         assert_eq!(count_max(&header(-1, false)), 0);
         assert_eq!(count_max(&header(1, true)), 32);
-    }
-
-    #[test]
-    fn an_answer_holds_whole_records_only() {
-        let records = [vec![1; 10], vec![2; 10], vec![3; 5]];
-        assert_eq!(whole_records(&records, 25).len(), 25);
-        assert_eq!(whole_records(&records, 24).len(), 20);
-        assert!(whole_records(&[], 24).is_empty());
     }
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::checked_pull::Pull;
-use super::holds::{Hold, HoldId};
+use super::holds::{HOLD_MS_MAX, Hold, HoldId};
 use super::reply::{BODY_LEN_MAX, ReplyTo};
 use super::shard::ShardBroker;
 use super::subscription::{ALL, Filter, TagFilter};
@@ -130,7 +130,7 @@ impl ShardBroker {
         if !may_wait || pull.reply.oneway || !waits(&pull, &got) {
             return verdict(self.answer(pull, got));
         }
-        verdict(self.park(pull, now.plus_ms(header.suspend_timeout_ms)))
+        verdict(self.park(pull, deadline(now, header)))
     }
 
     /// Answers the pulls held for `queue` that a message with `tags` is for, now that its messages below `max` can be
@@ -253,6 +253,11 @@ fn verdict(later: Option<Later>) -> Verdict {
     later.map_or(Verdict::Done, Verdict::Later)
 }
 
+/// When a pull that comes `now` is answered at the latest.
+fn deadline(now: Timestamp, header: &PullHeader<'_>) -> Timestamp {
+    now.plus_ms(header.suspend_timeout_ms.min(HOLD_MS_MAX))
+}
+
 /// Whether the pull stands at its queue's end, so that only a message to come can answer it.
 fn waits(pull: &Pull, got: &GetResult) -> bool {
     status::of_get(&got.status, pull.offset).0 == response::PULL_NOT_FOUND && got.next_offset == pull.offset
@@ -354,6 +359,15 @@ mod tests {
             Err(Obstacle::Refused { code, .. }) => code,
             Err(Obstacle::Needs(_)) => panic!("a filter needs nothing"),
         }
+    }
+
+    #[test]
+    fn a_pull_is_held_as_long_as_it_asks_but_not_beyond_the_patience_of_any_client() {
+        let held_ms =
+            |suspend_timeout_ms| deadline(Timestamp(100), &PullHeader { suspend_timeout_ms, ..HEADER }).0 - 100;
+        assert_eq!(held_ms(20_000), 20_000);
+        assert_eq!(held_ms(600_000), 30_000);
+        assert_eq!(held_ms(i64::MAX), 30_000);
     }
 
     #[test]

@@ -11,6 +11,15 @@ const HEAD_LEN_MAX: usize = 64 * 1024;
 /// The longest body an answer may have.
 pub(super) const BODY_LEN_MAX: usize = FRAME_LEN_MAX - HEAD_LEN_MAX;
 
+/// Whether the answer to a batch of `count` messages fits a frame: their ids of `id_len` bytes with commas between them,
+/// and the texts beside, every byte of which may have to be escaped.
+pub(super) fn ids_fit(count: usize, id_len: usize, texts_len: usize) -> bool {
+    const ESCAPED_LEN_MAX: usize = "\\u0000".len();
+    /// Field names, digits and what holds them together.
+    const REST_LEN_MAX: usize = 1024;
+    count * (id_len + 1) + texts_len * ESCAPED_LEN_MAX + REST_LEN_MAX <= FRAME_LEN_MAX
+}
+
 /// The way back to a requester. Writes nothing for a oneway request, whatever it is asked to write.
 #[derive(Clone)]
 pub(super) struct ReplyTo {
@@ -68,5 +77,28 @@ impl ReplyTo {
             }
         });
         sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ids_of_a_batch_fit_a_frame_exactly_until_they_do_not() {
+        let largest = (FRAME_LEN_MAX - 1024) / 33;
+        assert!(ids_fit(largest, 32, 0) && !ids_fit(largest + 1, 32, 0));
+        assert!(!ids_fit(largest, 56, 0) && !ids_fit(largest, 32, 100));
+        let mut ids = "F".repeat(32);
+        for _ in 1..largest {
+            ids.push(',');
+            ids.push_str(&"F".repeat(32));
+        }
+        for header_type in [HeaderType::Json, HeaderType::Rocketmq] {
+            let mut out = BytesMut::new();
+            let ext = [("msgId", &*ids), ("queueId", "2147483647"), ("queueOffset", "9223372036854775807")];
+            encode_response(&mut out, header_type, 0, i32::MAX, i32::MIN, None, &ext, &[]);
+            assert!(out.len() <= FRAME_LEN_MAX);
+        }
     }
 }

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::marks::Marks;
-use super::reply::ReplyTo;
+use super::reply::{ReplyTo, ids_fit};
 use super::shard::ShardBroker;
 use super::status::{self, Refusal, too_large};
 use super::verdict::{TopicWanted, Verdict, Wanted};
 use super::{Directory, Profile, Topic, delay, names};
 use crate::format::config_files::TopicFilterType;
-use crate::format::record::{sys_flag, write_message_id};
+use crate::format::record::{message_id, sys_flag, write_message_id};
 use crate::store::{Message, PutOutcome, QueueView, TagsRule};
-use crate::types::{TagsCode, Timestamp, properties};
+use crate::types::{PhyOffset, TagsCode, Timestamp, properties};
 use crate::wire::batch;
 use crate::wire::code::response;
 use crate::wire::headers::SendHeader;
@@ -234,6 +234,13 @@ impl ShardBroker {
         check_batch(&outer, header.sys_flag)?;
         let entries =
             batch::entries(command.body).or_else(|error| refuse(response::MESSAGE_ILLEGAL, error.to_string()))?;
+        let id_len = message_id(self.store_host, PhyOffset::default()).len();
+        let texts_len = outer.unique_key.unwrap_or_default().len() + self.settings.region.len();
+        // Known before the put: what is stored must not be answered with an error.
+        if !reply.oneway && !ids_fit(entries.len(), id_len, texts_len) {
+            let remark = format!("a batch of {} messages is too large: their ids do not fit the answer", entries.len());
+            return refuse(response::MESSAGE_ILLEGAL, remark);
+        }
         let marks: Vec<Marks<'_>> = entries.iter().map(|entry| Marks::scan(entry.properties)).collect();
         for marks in &marks {
             check_batch(marks, 0)?;

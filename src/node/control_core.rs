@@ -47,6 +47,7 @@ pub struct ControlCore {
     version: i32,
     name_servers: Vec<String>,
     delays: Rc<DelayProgress>,
+    shared: Arc<Shared>,
     next_opaque: Cell<i32>,
     delay_version: RefCell<DelayOffsetsFile>,
     unsaved: RefCell<Unsaved>,
@@ -74,6 +75,7 @@ impl ControlCore {
         version: i32,
         name_servers: Vec<String>,
         delays: Rc<DelayProgress>,
+        shared: Arc<Shared>,
         delay_file: DelayOffsetsFile,
     ) -> Rc<ControlCore> {
         Rc::new(ControlCore {
@@ -85,6 +87,7 @@ impl ControlCore {
             version,
             name_servers,
             delays,
+            shared,
             next_opaque: Cell::new(1),
             delay_version: RefCell::new(delay_file),
             unsaved: RefCell::default(),
@@ -351,10 +354,10 @@ impl ControlCore {
     }
 
     async fn run_delay_offsets(self: Rc<Self>) {
-        let mut saved = self.delays.table();
+        let mut saved = self.delays.saved_table(self.shared.flushed());
         loop {
             io::sleep(DELAY_OFFSETS_INTERVAL).await;
-            let table = self.delays.table();
+            let table = self.delays.saved_table(self.shared.flushed());
             if table != saved {
                 let bytes = self.encode_delay_offsets();
                 if self.write(vec![(self.layout.config(names::DELAY_OFFSETS), bytes)]).await.is_ok() {
@@ -366,7 +369,7 @@ impl ControlCore {
 
     fn encode_delay_offsets(&self) -> Vec<u8> {
         let mut file = self.delay_version.borrow_mut();
-        file.table = self.delays.table().into_iter().collect();
+        file.table = self.delays.saved_table(self.shared.flushed()).into_iter().collect();
         file.data_version = file.data_version.next(io::now());
         file.encode()
     }

@@ -345,7 +345,6 @@ fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings {
             ZeroAhead::On => true,
             ZeroAhead::Off => false,
         },
-        message_len_max: config.limits.max_message_size,
         delays_ms: config.limits.delay_levels_ms.clone(),
         inflight_len_max: config.limits.put_inflight_bytes,
         inflight_count_max: u64::from(config.limits.put_inflight_messages),

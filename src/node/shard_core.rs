@@ -110,6 +110,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
             settings.profile.version(),
             c.name_servers,
             Rc::clone(&delays),
+            Arc::clone(&shared),
             c.delay_offsets,
         );
         side.extend(core.side_tasks().into_iter().map(glommio::spawn_local));

@@ -52,8 +52,6 @@ pub struct StoreSettings {
     pub consumequeue_thorough_interval_ms: u64,
     /// Zero the log ahead of the append point.
     pub zero_ahead: bool,
-    /// Longest body of a message.
-    pub message_len_max: u32,
     /// Delay of each level, in ms; what recovery needs to know when a delayed message is due.
     pub delays_ms: Vec<i64>,
     /// Bounds of what may be on its way to the writer, over all shards.

@@ -237,13 +237,6 @@ impl Submitter {
         let settings = &self.shared.settings;
         let mut lens = SmallVec::with_capacity(messages.len());
         for message in messages {
-            if message.body.len() > settings.message_len_max as usize {
-                return Err(PutRefusal::MessageIllegal(format!(
-                    "the message body takes {} bytes; at most {} are allowed",
-                    message.body.len(),
-                    settings.message_len_max
-                )));
-            }
             let spec = RecordSpec {
                 topic: &message.queue.key().topic,
                 queue_id: message.queue.key().queue_id as i32,

@@ -28,6 +28,16 @@ pub const SEGMENT_LEN: u64 = 4096;
 pub const QUEUE_FILE_LEN: u64 = 200;
 pub const FIRST_STORED_AT: i64 = 1_700_000_000_000;
 
+/// Pages of a file that were stored and not synced yet; 0 where the kernel does not tell.
+pub fn dirty_pages(path: &Path) -> u64 {
+    use std::os::fd::AsRawFd;
+    let file = fs::File::open(path).unwrap();
+    let (range, mut stat) = ([0_u64, u64::MAX >> 1], [0_u64; 5]);
+    // SAFETY: cachestat (451) reads two and fills five 64-bit numbers, which is what it gets.
+    let result = unsafe { libc::syscall(451, file.as_raw_fd(), range.as_ptr(), stat.as_mut_ptr(), 0) };
+    if result == 0 { stat[1] } else { 0 }
+}
+
 /// A message as it was put into the log.
 #[derive(Clone, Debug)]
 pub struct Sent {
@@ -74,7 +84,6 @@ impl TestStore {
             consumequeue_flush_interval_ms: 1000,
             consumequeue_thorough_interval_ms: 60_000,
             zero_ahead: false,
-            message_len_max: 3000,
             delays_ms: vec![1000, 5000],
             inflight_len_max: 1 << 20,
             inflight_count_max: 1000,
