@@ -85,7 +85,14 @@ impl fmt::Display for OpenError {
                 if let Some(flushed) = flushed {
                     write!(f, ", though everything before {flushed} was on stable storage")?;
                 }
-                f.write_str("; nothing was cut. Restore the file from a copy")
+                f.write_str("; nothing was cut. Restore the file from a copy")?;
+                if next.is_none() {
+                    f.write_str(
+                        ", or give up what lies from there on: remove kerolox/flushed and kerolox/flushed.bak below the data \
+                         directory, and the next start ends the log there and keeps what it cuts in kerolox/quarantine",
+                    )?;
+                }
+                Ok(())
             }
             OpenError::Gap { queue, expected, found, phy } => write!(
                 f,
