@@ -23,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use harness::{Client, Node, Request, free_address};
 use kerolox::wire::HeaderType;
 use kerolox::wire::code::{request, response};
+use rustix::process::{Pid, Signal, kill_process};
 use stored::{Shape, StoredLog, copy_folder, files_below};
 use tempfile::TempDir;
 
@@ -315,10 +316,11 @@ fn kills_lose_nothing_mmap_sync() {
 fn many_kills_lose_nothing() {
     let rounds = std::env::var("KEROLOX_CRASH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(50);
     for shape in [SMALL, ZEROED] {
-        for append in ["buffered", "mmap"] {
-            for flush in ["async", "sync"] {
+        for flush in ["async", "sync"] {
+            for append in ["buffered", "mmap"] {
                 assert_survives(shape, append, flush, rounds);
             }
+            assert_survives_killed_stops(shape, flush, rounds);
         }
     }
 }
@@ -342,6 +344,67 @@ fn a_stop_under_load_loses_nothing() {
             assert_all_there(&node, &known);
         }
     }
+}
+
+/// Rounds of load and SIGTERM, and SIGKILL at some moment of the stop that this begins, or just after it.
+fn assert_survives_killed_stops(shape: Shape, flush: &str, rounds: u64) {
+    let mut random = Random::seeded(&format!("killed stops, {flush}"));
+    let mut node = start(shape, "buffered", flush);
+    let (number, acknowledged) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Acknowledged::new())));
+    let of_group = |code| Request::queue(code, "CrashA").with("consumerGroup", "crash_group");
+    node.client(HeaderType::Json).ask(&Request::pull("CrashA", 0).with("consumerGroup", "crash_group"));
+    let (mut stop_took, mut saved_offset, mut offset) = (None, 0, 0);
+    for round in 0..rounds {
+        let load = Load::start(node.broker, &number, &acknowledged, random.below(u64::MAX));
+        load.wait_for_some();
+        thread::sleep(Duration::from_millis(random.below(100)));
+        let mut client = node.client(HeaderType::Json);
+        for _ in 0..3 {
+            offset += 1;
+            let answer = client.ask(&of_group(request::UPDATE_CONSUMER_OFFSET).with("commitOffset", offset));
+            assert_eq!(answer.code, response::SUCCESS, "{answer:?}");
+        }
+        match stop_took {
+            // The first round tells how long a stop takes.
+            None => {
+                let began = Instant::now();
+                assert_eq!(node.stop().code(), Some(0));
+                stop_took = Some(began.elapsed());
+            }
+            Some(took) => {
+                let pid = Pid::from_raw(node.pid().cast_signed()).expect("a process id");
+                kill_process(pid, Signal::TERM).expect("the node can be signalled");
+                thread::sleep(took * random.below(1200) as u32 / 1000);
+                node.kill();
+            }
+        }
+        load.finish();
+        let image = Image::of(&node.root());
+        let stopped = !node.root().join("abort").exists();
+        let known = acknowledged.lock().unwrap().clone();
+        println!("{flush}, round {round}: {} acknowledged, stopped before the kill: {stopped}", known.len());
+        if stopped {
+            assert_sound(&node.root(), shape, &known);
+        }
+        node.start_again();
+        assert_all_there(&node, &known);
+        // A stop saves the offsets to the last; a stop that was cut off may have saved none since the start.
+        let found = node.client(HeaderType::Json).ask(&of_group(request::QUERY_CONSUMER_OFFSET)).number("offset");
+        let oldest = if stopped { offset } else { saved_offset };
+        assert!((oldest..=offset).contains(&found), "{found} is not in {oldest}..={offset}");
+        saved_offset = found;
+        drop(image);
+    }
+}
+
+#[test]
+fn a_kill_during_a_stop_loses_nothing_async() {
+    assert_survives_killed_stops(SMALL, "async", ROUNDS);
+}
+
+#[test]
+fn a_kill_during_a_stop_loses_nothing_sync() {
+    assert_survives_killed_stops(ZEROED, "sync", ROUNDS);
 }
 
 #[test]

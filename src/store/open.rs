@@ -1,6 +1,7 @@
 //! Opening a store, in the order that keeps it safe: lock, config files, abort file, checkpoint, file lists, consume
 //! queue ends, log scan with dispatch, index. Blocking, on the main thread, before any core starts.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::index_builder::index_header;
 use super::layout::Layout;
 use super::open_error::{OpenError, io_at};
 use super::progress::{CleanStop, Progress};
-use super::queues::QueueRegistry;
+use super::queues::{QueueRegistry, queue_dir};
 use super::recovery::{self, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
 use super::writer::WriterStart;
@@ -81,6 +82,8 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
     let segments = drop_unused_segments(segments, recovered.end)?;
     let set = SegmentSet::new(settings.segment_len, segments);
     recovery::set_minimums(&queues, set.min());
+    // A clean stop or the recovery has synced them.
+    queues.iter().for_each(|queue| queue.set_opened());
     let counters = queues.iter().map(|queue| queue.max().0).collect();
     save_queue_count(&layout, &queues)?;
     // The abort file says that the store is in use: from here on a stop that does not remove it is unclean.
@@ -136,7 +139,9 @@ pub fn found_at_start(queues: &[Arc<super::queues::QueueView>], index: &[Arc<Sha
     let with_messages = queues.iter().filter(|queue| queue.max().0 > 0);
     CleanStop {
         queues: with_messages.clone().count() as u64,
-        units: with_messages.map(|queue| queue.max().0 - first_in_files(queue)).sum(),
+        units: with_messages
+            .map(|queue| queue.max().0.saturating_sub(first_in_files(queue)))
+            .fold(0, u64::saturating_add),
         index_end: index.last().map_or(0, |file| index_header(file).end_phy.0),
     }
 }
@@ -225,14 +230,7 @@ fn drop_unused_segments(mut segments: Vec<Arc<Segment>>, end: PhyOffset) -> Resu
 /// A file that cannot be synced or written: `abort` then stays, and the next start recovers.
 pub fn close(opened: &Closing) -> Result<(), OpenError> {
     let layout = &opened.layout;
-    for queue in opened.queues {
-        if let Some(last) = queue.files().last() {
-            last.map().sync().map_err(io_at(last.map().path()))?;
-        }
-    }
-    for file in &opened.index_files {
-        file.sync().map_err(io_at(file.path()))?;
-    }
+    sync_derived(opened)?;
     save_queue_count(layout, opened.queues)?;
     let shared = &opened.shared;
     if shared.is_poisoned() || shared.flushed() < shared.appended() {
@@ -263,6 +261,34 @@ pub fn close(opened: &Closing) -> Result<(), OpenError> {
     remove_if_present(&next).map_err(io_at(&next))?;
     remove_if_present(&layout.abort()).map_err(io_at(&layout.abort()))?;
     fsync_dir(layout.root()).map_err(io_at(layout.root()))
+}
+
+/// Brings what the builders made since the store was opened onto stable storage: the files, then the folders that name
+/// them. After a clean stop nobody looks for units in the log again, so not one may be missing.
+///
+/// Not the last file of a queue alone: what rolled since the builders' last flush has not been synced either, and with
+/// small files that can be several.
+fn sync_derived(opened: &Closing<'_>) -> Result<(), OpenError> {
+    let consumequeue = opened.layout.consumequeue();
+    let mut folders = BTreeSet::new();
+    for queue in opened.queues {
+        let files = queue.files_since_opened();
+        for file in &files {
+            file.map().sync().map_err(io_at(file.map().path()))?;
+        }
+        if !files.is_empty() {
+            folders.insert(queue_dir(&consumequeue, queue.key()));
+        }
+    }
+    recovery::sync_queue_folders(&consumequeue, &folders)?;
+    for file in &opened.index_files {
+        file.sync().map_err(io_at(file.path()))?;
+    }
+    if !opened.index_files.is_empty() {
+        let dir = opened.layout.index();
+        fsync_dir(&dir).map_err(io_at(&dir))?;
+    }
+    Ok(())
 }
 
 /// What [`close`] needs.

@@ -37,9 +37,11 @@ impl UnitFile {
         &self.map
     }
 
-    fn unit(&self, offset: u64) -> Unit {
-        let at = (offset - self.first.0) as usize * UNIT_LEN;
-        Unit::decode(self.map.bytes(at, UNIT_LEN).try_into().expect("a unit has its length"))
+    /// What stands at `offset`; none if that is in another file. The caller stays before the published end, or is the
+    /// owner.
+    pub fn unit(&self, offset: QueueOffset) -> Option<Unit> {
+        let index = offset.0.checked_sub(self.first.0).filter(|_| offset < self.end())?;
+        self.map.bytes(index as usize * UNIT_LEN, UNIT_LEN).first_chunk().map(Unit::decode)
     }
 }
 
@@ -51,6 +53,8 @@ pub struct QueueView {
     handle: QueueHandle,
     min: AtomicU64,
     max: AtomicU64,
+    /// Units before it were on stable storage when the store was opened.
+    opened_at: AtomicU64,
     /// Oldest first, without holes.
     files: ArcSwap<Vec<Arc<UnitFile>>>,
     /// Bit `s`: shard `s` holds pulls on this queue and wants to hear of arrivals.
@@ -80,7 +84,7 @@ impl UnitRun {
     /// If the run is shorter.
     pub fn get(&self, index: usize) -> Unit {
         assert!(index < self.count, "a unit beyond its run");
-        self.file.unit(self.from + index as u64)
+        self.file.unit(QueueOffset(self.from + index as u64)).expect("a run lies in its file")
     }
 
     /// Are the first `count` units in memory?
@@ -108,6 +112,7 @@ impl QueueView {
             handle,
             min: AtomicU64::new(0),
             max: AtomicU64::new(0),
+            opened_at: AtomicU64::new(0),
             files: ArcSwap::from_pointee(files),
             holding: AtomicU64::new(0),
         })
@@ -153,6 +158,18 @@ impl QueueView {
         self.files.store(Arc::new(files));
     }
 
+    /// Says that all units are on stable storage. When the store is opened, before any core runs.
+    pub fn set_opened(&self) {
+        self.opened_at.store(self.max().0, Ordering::Release);
+    }
+
+    /// The files that got units since the store was opened.
+    pub fn files_since_opened(&self) -> Vec<Arc<UnitFile>> {
+        let (opened_at, max) = (QueueOffset(self.opened_at.load(Ordering::Acquire)), self.max());
+        let files = self.files.load();
+        files.iter().filter(|file| file.end() > opened_at && file.first < max && opened_at < max).cloned().collect()
+    }
+
     /// Replaces all files. By recovery alone.
     pub fn set_files(&self, files: Vec<Arc<UnitFile>>) {
         self.files.store(Arc::new(files));
@@ -179,6 +196,10 @@ impl QueueView {
     /// Says that `shard` holds pulls on this queue; look at [`QueueView::max`] again after it.
     pub fn start_holding(&self, shard: ShardId) {
         self.holding.fetch_or(1 << (shard.index() % 64), Ordering::SeqCst);
+        // Pairs with the fence between the owner's `publish_max` and its look at `holding_shards`. The look at `max` that
+        // follows here is a plain acquiring load, which without this fence may be done before the bit is seen by the
+        // owner, whose store of the end is not yet seen here: both would miss each other, and the pull would sleep.
+        std::sync::atomic::fence(Ordering::SeqCst);
     }
 
     /// Says that `shard` holds none any more.
@@ -188,7 +209,7 @@ impl QueueView {
 
     /// The shards that hold pulls on this queue, as bits. Asked by the owner after it published.
     pub fn holding_shards(&self) -> u64 {
-        // Pairs with `start_holding` followed by `max`: one of the two sees the other.
+        // Pairs with the fence in `start_holding`, which `max` follows: one of the two sees the other.
         std::sync::atomic::fence(Ordering::SeqCst);
         self.holding.load(Ordering::Relaxed)
     }

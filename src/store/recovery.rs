@@ -6,11 +6,11 @@
 //! copied to quarantine first. Everything that was found or written is synced before anybody builds on it: after a kill
 //! it may be in the page cache alone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ pub fn load_queues(layout: &Layout, settings: &StoreSettings) -> Result<Vec<Arc<
     for topic in sub_dirs(&root)? {
         for id in sub_dirs(&root.join(&topic))? {
             let dir = root.join(&topic).join(&id);
-            let Some(queue_id) = id.parse::<u32>().ok().filter(|number| number.to_string() == id) else {
+            let Some(queue_id) = queue_id(&id) else {
                 tracing::warn!(path = %dir.display(), "not a queue; left alone");
                 continue;
             };
@@ -100,6 +100,12 @@ fn sub_dirs(dir: &Path) -> Result<Vec<String>, OpenError> {
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// The queue that a folder's name says; ids are Java's, which are signed.
+fn queue_id(name: &str) -> Option<u32> {
+    let id = name.parse::<i32>().ok().filter(|id| id.to_string() == name)?;
+    u32::try_from(id).ok()
 }
 
 fn load_queue_files(dir: &Path, len: u64) -> Result<Vec<Arc<UnitFile>>, OpenError> {
@@ -342,6 +348,7 @@ fn scan(
             }
         }
     }
+    rebuild.settle_all()?;
     Ok(log)
 }
 
@@ -469,6 +476,23 @@ fn stale_ranges(segment: &Segment, from: u64) -> io::Result<Vec<(u64, u64)>> {
     Ok(ranges)
 }
 
+/// A record as its queue sees it.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: QueueOffset,
+    unit: Unit,
+}
+
+/// What a scan has met of one queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Met {
+    /// Its newest record, those in doubt aside.
+    newest: Option<Place>,
+    /// The record behind that, whose queue offset goes back and is in no unit: it was given out once more (a topic that
+    /// was deleted and made again, J1, J2), or is damaged. The queue's next record tells.
+    doubtful: Option<Place>,
+}
+
 /// Gives scanned records a second chance to be in their consume queue and the index.
 struct Rebuild<'a> {
     layout: &'a Layout,
@@ -483,8 +507,10 @@ struct Rebuild<'a> {
     delays_ms: Vec<i64>,
     /// Where the scan began.
     from: PhyOffset,
-    /// Has the scan met a record of the queue? By handle.
-    seen: Vec<bool>,
+    /// What the scan has met of each queue, by handle.
+    met: Vec<Met>,
+    /// Folders in which it made consume queue files.
+    made_in: BTreeSet<PathBuf>,
     records: u64,
     units_written: u64,
 }
@@ -509,7 +535,8 @@ impl<'a> Rebuild<'a> {
             indexed_to: None,
             delays_ms: settings.delays_ms.clone(),
             from: PhyOffset(0),
-            seen: vec![false; queues.len()],
+            met: vec![Met::default(); queues.len()],
+            made_in: BTreeSet::new(),
             queues,
             records: 0,
             units_written: 0,
@@ -519,7 +546,7 @@ impl<'a> Rebuild<'a> {
     /// Makes ready for a scan that begins there, the first or one more.
     fn start_at(&mut self, from: PhyOffset) {
         self.from = from;
-        self.seen.fill(false);
+        self.met.fill(Met::default());
         self.indexed_to = indexed_files(self.index).next().map(|file| index_header(file).end_phy);
         (self.records, self.units_written) = (0, 0);
     }
@@ -532,21 +559,121 @@ impl<'a> Rebuild<'a> {
     fn dispatch(&mut self, view: &RecordView<'_>) -> Result<(), ScanError> {
         self.records += 1;
         let transaction = view.sys_flag() & sys_flag::TRANSACTION_MASK;
+        if transaction != sys_flag::TRANSACTION_PREPARED && transaction != sys_flag::TRANSACTION_ROLLBACK {
+            // Before the index: a record that turns out to be damaged leaves no trace there.
+            self.queue_up(view)?;
+        }
         if transaction != sys_flag::TRANSACTION_ROLLBACK {
             self.index(view)?;
         }
-        if transaction == sys_flag::TRANSACTION_PREPARED || transaction == sys_flag::TRANSACTION_ROLLBACK {
-            return Ok(());
-        }
-        let key = QueueKey::new(view.topic(), view.queue_id() as u32);
-        if !self.by_key.contains_key(&key) && self.is_deleted(&key.topic) {
-            return Ok(());
+        Ok(())
+    }
+
+    fn queue_up(&mut self, view: &RecordView<'_>) -> Result<(), ScanError> {
+        let Ok(queue_id) = u32::try_from(view.queue_id()) else {
+            return Err(self.damaged(view.phy(), format!("the message says that its queue id is {}", view.queue_id())));
+        };
+        let key = QueueKey::new(view.topic(), queue_id);
+        if !self.by_key.contains_key(&key) {
+            if self.is_deleted(&key.topic) {
+                return Ok(());
+            }
+            if !is_folder_name(&key.topic) {
+                return Err(self.damaged(view.phy(), format!("the message says that its topic is {:?}", key.topic)));
+            }
         }
         let at = self.queue(key);
-        let queue = Arc::clone(&self.queues[at]);
-        let is_first = !std::mem::replace(&mut self.seen[at], true);
         let unit = Unit { phy: view.phy(), len: view.total_len(), tags: self.tags(view) };
-        self.place(&queue, view.queue_offset(), &unit, is_first)
+        let place = Place { offset: view.queue_offset(), unit };
+        self.settle(at, Some(place.offset))?;
+        self.check_offset(at, place)?;
+        let goes_back = self.met[at].newest.is_some_and(|newest| place.offset <= newest.offset);
+        if goes_back && !is_in_files(&self.queues[at], place) {
+            self.met[at].doubtful = Some(place);
+            return Ok(());
+        }
+        self.place(at, place)
+    }
+
+    /// Can the record have this queue offset (rule R2)? The checksum covers the body alone, so any bytes may stand there.
+    ///
+    /// Whatever a unit confirms is right: Java may have lost count, and the consume queue files know.
+    fn check_offset(&self, at: usize, place: Place) -> Result<(), ScanError> {
+        let (queue, Place { offset, unit }) = (&self.queues[at], place);
+        if is_in_files(queue, place) {
+            return Ok(());
+        }
+        let damaged = |why: &str| {
+            let why = format!("the message says that its queue offset in {} is {offset}, {why}", queue.key());
+            Err(self.damaged(unit.phy, why))
+        };
+        // Whatever passes is far from what a queue can hold, which is i64::MAX / 20.
+        if offset.0 > most_messages(unit.phy) {
+            return damaged("but so many messages do not fit in the log before it");
+        }
+        let newest = self.met[at].newest;
+        let starts_complete = newest.is_none() && self.is_whole() && self.from == PhyOffset(0);
+        let before = offset.0.checked_sub(1).map(QueueOffset);
+        if starts_complete
+            && before.is_some_and(|before| !unit_in_files(queue, before).is_some_and(|u| u.is_pre_blank()))
+        {
+            return damaged("but it is the first of the queue in a log of which nothing is missing");
+        }
+        let follows = newest.is_some_and(|newest| Some(newest.offset) == before);
+        match self.unit_leading_to(queue, &unit) {
+            // The units may be wrong instead: a slot too early (J3), or left over from a log that was cut (J4). Then they
+            // are written anew.
+            Some(told) if told != offset && !follows && self.is_among_sound_units(queue, told) => {
+                damaged(&format!("but its unit in the consume queue is that of {told}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The queue offset whose unit leads to this record.
+    fn unit_leading_to(&self, queue: &QueueView, unit: &Unit) -> Option<QueueOffset> {
+        let max = queue.max();
+        let newest = unit_in_files(queue, QueueOffset(max.0.checked_sub(1)?))?;
+        if newest.phy < unit.phy {
+            return None;
+        }
+        let first = queue.files().first()?.first();
+        let look = |at| Ok::<_, std::convert::Infallible>(unit_in_files(queue, at).unwrap_or(Unit::PRE_BLANK));
+        let Ok(at) = crate::queue::first_at_or_after(first..max, unit.phy, look);
+        unit_in_files(queue, at).filter(|found| (found.phy, found.len) == (unit.phy, unit.len)).map(|_| at)
+    }
+
+    /// Do the units beside this one lead to the messages that they are of, as far as the log still has them?
+    fn is_among_sound_units(&self, queue: &QueueView, offset: QueueOffset) -> bool {
+        let beside = [offset.0.checked_sub(1), offset.0.checked_add(1)].into_iter().flatten().map(QueueOffset);
+        beside.filter_map(|at| Some((at, queue.units_from(at)?.get(0)))).all(|(at, unit)| {
+            unit.is_pre_blank() || unit.phy < self.segments[0].start() || self.leads_to(queue, at, &unit)
+        })
+    }
+
+    /// Decides about a record in doubt, knowing the queue's next (`None`: the scan is over).
+    fn settle(&mut self, at: usize, next: Option<QueueOffset>) -> Result<(), ScanError> {
+        let Some(doubtful) = self.met[at].doubtful.take() else { return Ok(()) };
+        if let (Some(newest), Some(next)) = (self.met[at].newest, next)
+            && next.0.checked_sub(2) == Some(newest.offset.0)
+        {
+            let (queue, newest) = (self.queues[at].key(), newest.offset);
+            let why = format!(
+                "the message says that its queue offset in {queue} is {}, but it lies between those of {newest} and {next}",
+                doubtful.offset
+            );
+            return Err(self.damaged(doubtful.unit.phy, why));
+        }
+        self.place(at, doubtful)
+    }
+
+    fn settle_all(&mut self) -> Result<(), ScanError> {
+        (0..self.met.len()).try_for_each(|at| self.settle(at, None))
+    }
+
+    fn damaged(&self, at: PhyOffset, why: String) -> ScanError {
+        let path = self.layout.segment(at.segment_start(self.settings.segment_len));
+        ScanError::Open(OpenError::Damaged { path, at, why, next: None, flushed: None })
     }
 
     /// A topic that is in no list of topics was deleted, and its messages do not come back (rule R15). Without any list,
@@ -557,70 +684,82 @@ impl<'a> Rebuild<'a> {
         !of_system && listed.is_some_and(|topics| !topics.contains_key(topic))
     }
 
-    /// Sees to it that a queue has this unit; `is_first`: of those that the scan met.
-    fn place(
-        &mut self,
-        queue: &Arc<QueueView>,
-        offset: QueueOffset,
-        unit: &Unit,
-        is_first: bool,
-    ) -> Result<(), ScanError> {
+    /// Sees to it that a queue has this unit.
+    fn place(&mut self, at: usize, place: Place) -> Result<(), ScanError> {
+        let (queue, Place { offset, unit }) = (Arc::clone(&self.queues[at]), place);
+        let newest = self.met[at].newest.replace(place);
         let failed = || OpenError::from_io(queue_dir(&self.layout.consumequeue(), queue.key()));
-        if offset < queue.max() {
-            match queue.units_from(offset).map(|run| run.get(0)) {
-                Some(found) if found == *unit => return Ok(()),
-                Some(found) if found.phy == unit.phy => {
-                    // Torn within itself; what comes behind is looked at in its turn.
-                    rewrite_unit(queue, offset, unit).map_err(failed())?;
-                    self.units_written += 1;
-                    return Ok(());
-                }
-                // This record's offset was given out once more: its topic was deleted and made again, or Java lost count
-                // (J1, J2). The newer message has it.
-                Some(found) if found.phy > unit.phy && self.leads_to(queue, offset, &found) => return Ok(()),
-                // A unit that the log does not know.
-                Some(_) => cut_queue(queue, offset).map_err(failed())?,
-                None if self.is_whole() => drop_files(queue).map_err(failed())?,
-                None => return Err(self.gap(queue, offset, unit)),
+        let found = queue.units_from(offset).map(|run| run.get(0));
+        match found {
+            Some(found) if found == unit => return Ok(()),
+            Some(found) if found.phy == unit.phy => {
+                // Torn within itself; what comes behind is looked at in its turn.
+                rewrite_unit(&queue, offset, &unit).map_err(failed())?;
+                self.units_written += 1;
+                return Ok(());
             }
-        } else if let Some(last) = queue.max().0.checked_sub(1).map(QueueOffset)
-            && let Some(newest) = queue.units_from(last).map(|run| run.get(0))
-            && newest.phy > unit.phy
-            && self.leads_to(queue, last, &newest)
+            // This record's offset was given out once more: its topic was deleted and made again, or Java lost count
+            // (J1, J2). The newer message has it.
+            Some(found) if found.phy > unit.phy && self.leads_to(&queue, offset, &found) => return Ok(()),
+            _ => {}
+        }
+        if offset >= queue.max()
+            && let Some(last) = queue.max().0.checked_sub(1).map(QueueOffset)
+            && let Some(unit_of_last) = queue.units_from(last).map(|run| run.get(0))
+            && unit_of_last.phy > unit.phy
+            && self.leads_to(&queue, last, &unit_of_last)
         {
             // As above, with more messages than the newer count has reached.
             return Ok(());
         }
+        if let Some(newest) = newest
+            && Some(newest.offset) < offset.0.checked_sub(1).map(QueueOffset)
+        {
+            // The scan left nothing out between the two.
+            let why = format!(
+                "the message says that its queue offset in {} is {offset}, but the one before it, at {}, has {}",
+                queue.key(),
+                newest.unit.phy,
+                newest.offset
+            );
+            return Err(self.damaged(unit.phy, why));
+        }
+        let before = offset.0.checked_sub(1).and_then(|before| unit_in_files(&queue, QueueOffset(before)));
+        if newest.is_none() && self.is_whole() && before.is_some_and(|before| before.phy >= unit.phy) {
+            // The log has nothing for the units before the queue's first message; these lead behind it (J3).
+            drop_files(&queue).map_err(failed())?;
+        }
+        if offset < queue.max() {
+            match found {
+                // A unit that the log does not know.
+                Some(_) => cut_queue(&queue, offset).map_err(failed())?,
+                None if self.is_whole() => drop_files(&queue).map_err(failed())?,
+                None => return Err(gap(&queue, place)),
+            }
+        }
         if offset > queue.max() {
-            if !(self.is_whole() && is_first) {
-                return Err(self.gap(queue, offset, unit));
+            if !(self.is_whole() && newest.is_none()) {
+                return Err(gap(&queue, place));
             }
             // The log begins in the middle of the queue.
-            drop_files(queue).map_err(failed())?;
+            drop_files(&queue).map_err(failed())?;
         }
-        self.push_unit(queue, offset, unit).map_err(failed())?;
+        self.push_unit(&queue, offset, &unit).map_err(failed())?;
         self.units_written += 1;
         Ok(())
     }
 
-    fn gap(&self, queue: &QueueView, offset: QueueOffset, unit: &Unit) -> ScanError {
-        let (expected, found) = (queue.max().0, offset.0);
-        ScanError::Gap(Gap { queue: queue.key().to_string(), expected, found, phy: unit.phy })
-    }
-
     /// Does the unit at `offset` lead to the message of this queue that has that offset?
     fn leads_to(&self, queue: &QueueView, offset: QueueOffset, unit: &Unit) -> bool {
-        let oldest = self.segments[0].start();
-        let segment = unit.phy.0.checked_sub(oldest.0).map(|from| (from / self.settings.segment_len) as usize);
-        let segment = segment.and_then(|index| self.segments.get(index));
-        let bytes = segment.and_then(|segment| segment.slice(unit.phy, unit.len as usize));
-        bytes.and_then(|bytes| RecordView::parse(bytes).ok()).is_some_and(|view| {
-            let place = (view.phy(), view.queue_offset(), view.total_len());
-            let key = queue.key();
-            place == (unit.phy, offset, unit.len)
-                && view.topic() == &*key.topic
-                && view.queue_id() as u32 == key.queue_id
-        })
+        self.record(unit).is_some_and(|view| is_of(&view, queue) && view.queue_offset() == offset)
+    }
+
+    /// The record that a unit leads to.
+    fn record(&self, unit: &Unit) -> Option<RecordView<'_>> {
+        let from = unit.phy.0.checked_sub(self.segments[0].start().0)?;
+        let segment = self.segments.get(usize::try_from(from / self.settings.segment_len).ok()?)?;
+        let view = RecordView::parse(segment.slice(unit.phy, unit.len as usize)?).ok()?;
+        ((view.phy(), view.total_len()) == (unit.phy, unit.len)).then_some(view)
     }
 
     /// The queue's place in the list; made, empty, if there is none.
@@ -630,7 +769,7 @@ impl<'a> Rebuild<'a> {
         }
         let at = self.queues.len();
         self.queues.push(QueueView::new(key.clone(), handle(at)));
-        self.seen.push(false);
+        self.met.push(Met::default());
         self.by_key.insert(key, at);
         at
     }
@@ -648,7 +787,7 @@ impl<'a> Rebuild<'a> {
         TagsCode::of(properties::get(text, properties::TAGS))
     }
 
-    fn push_unit(&self, queue: &Arc<QueueView>, offset: QueueOffset, unit: &Unit) -> io::Result<()> {
+    fn push_unit(&mut self, queue: &Arc<QueueView>, offset: QueueOffset, unit: &Unit) -> io::Result<()> {
         let len = self.settings.consumequeue_len;
         let units = len / UNIT_LEN as u64;
         let last = queue.files().last().cloned().filter(|file| offset < file.end());
@@ -657,7 +796,10 @@ impl<'a> Rebuild<'a> {
             None => {
                 let first = QueueOffset(offset.0 - offset.0 % units);
                 let dir = queue_dir(&self.layout.consumequeue(), queue.key());
-                let path = dir.join(names::segment_name(first.0 * UNIT_LEN as u64));
+                let start = first.0.checked_mul(UNIT_LEN as u64).filter(|start| i64::try_from(*start).is_ok());
+                let start = start.ok_or_else(|| invalid(format!("no consume queue holds a message {offset}")))?;
+                let path = dir.join(names::segment_name(start));
+                self.made_in.insert(dir);
                 let file = Arc::new(UnitFile::new(first, SharedMap::open(&path, len)?));
                 let filler = if queue.files().is_empty() { first.0..offset.0 } else { 0..0 };
                 file.map().reserve((offset.0 - first.0 + 1) * UNIT_LEN as u64)?;
@@ -736,10 +878,22 @@ impl<'a> Rebuild<'a> {
                 max = last;
                 queue.publish_max(max);
             }
+            let before = max.0.checked_sub(1).map(QueueOffset);
+            if max.0 > most_messages(end) && before.is_some_and(|before| unit_in_files(queue, before).is_none()) {
+                tracing::warn!(path = %dir.display(), offset = %max,
+                    "an empty consume queue file of a place that no message can have; the queue begins anew");
+                drop_files(queue).map_err(io_at(&dir))?;
+                max = QueueOffset(0);
+            }
             let cut = cut_queue(queue, max)
                 .and_then(|()| remove_files_behind(&dir, queue))
                 .and_then(|()| sync_units(queue, self.from));
             cut.map_err(OpenError::from_io(dir))?;
+        }
+        sync_queue_folders(&self.layout.consumequeue(), &self.made_in)?;
+        if !self.index.is_empty() {
+            let dir = self.layout.index();
+            fsync_dir(&dir).map_err(io_at(&dir))?;
         }
         let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
         while let Some(last) = self.index.last() {
@@ -790,6 +944,48 @@ fn sync_units(queue: &QueueView, from: PhyOffset) -> io::Result<()> {
     Ok(())
 }
 
+/// Syncs the folders of queues that got new files, and those above them. Blocking.
+pub fn sync_queue_folders(consumequeue: &Path, of_queues: &BTreeSet<PathBuf>) -> Result<(), OpenError> {
+    let of_topics: BTreeSet<_> = of_queues.iter().filter_map(|dir| dir.parent()).collect();
+    let root = (!of_queues.is_empty()).then_some(consumequeue);
+    let mut dirs = of_queues.iter().map(PathBuf::as_path).chain(of_topics).chain(root);
+    dirs.try_for_each(|dir| fsync_dir(dir).map_err(io_at(dir)))
+}
+
+fn gap(queue: &QueueView, Place { offset, unit }: Place) -> ScanError {
+    let (expected, found) = (queue.max().0, offset.0);
+    ScanError::Gap(Gap { queue: queue.key().to_string(), expected, found, phy: unit.phy })
+}
+
+/// Is this record one of this queue?
+fn is_of(view: &RecordView<'_>, queue: &QueueView) -> bool {
+    let key = queue.key();
+    view.topic() == &*key.topic && u32::try_from(view.queue_id()) == Ok(key.queue_id)
+}
+
+/// Whatever stands at `offset` in the queue's files, at or behind its end too.
+fn unit_in_files(queue: &QueueView, offset: QueueOffset) -> Option<Unit> {
+    let files = queue.files();
+    let at = files.partition_point(|file| file.first() <= offset).checked_sub(1)?;
+    files[at].unit(offset)
+}
+
+/// Does a unit say that the record has this queue offset?
+fn is_in_files(queue: &QueueView, Place { offset, unit }: Place) -> bool {
+    unit_in_files(queue, offset).is_some_and(|found| (found.phy, found.len) == (unit.phy, unit.len))
+}
+
+/// How many messages there can be before this place: segments that have expired count too, as physical offsets go on from
+/// the log's birth.
+fn most_messages(before: PhyOffset) -> u64 {
+    before.0 / u64::from(record::RECORD_LEN_MIN)
+}
+
+/// Can a folder below the consume queues be called so?
+fn is_folder_name(topic: &str) -> bool {
+    !matches!(topic, "" | "." | "..") && !topic.contains(['/', '\0'])
+}
+
 fn invalid(error: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error.to_string())
 }
@@ -803,7 +999,8 @@ fn store_unit(file: &UnitFile, offset: QueueOffset, unit: &Unit) {
 /// Stores a unit over the one that is there.
 fn rewrite_unit(queue: &QueueView, offset: QueueOffset, unit: &Unit) -> io::Result<()> {
     let files = queue.files();
-    let file = files.iter().find(|file| (file.first()..file.end()).contains(&offset)).expect("a unit is in a file");
+    let file = files.iter().find(|file| (file.first()..file.end()).contains(&offset));
+    let file = file.ok_or_else(|| invalid(format!("no file holds message {offset}")))?;
     file.map().reserve((offset.0 - file.first().0 + 1) * UNIT_LEN as u64)?;
     store_unit(file, offset, unit);
     Ok(())

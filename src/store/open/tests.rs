@@ -1,7 +1,10 @@
 use std::fs;
 
 use super::*;
-use crate::store::test_store::{SEGMENT_LEN, TestStore};
+use crate::format::unit::{UNIT_LEN, Unit};
+use crate::store::queues::{QueueView, UnitFile};
+use crate::store::test_store::{QUEUE_FILE_LEN, SEGMENT_LEN, TestStore, dirty_pages};
+use crate::types::{QueueOffset, TagsCode};
 
 #[test]
 fn other_sizes_are_refused_with_file_sizes_and_key() {
@@ -158,4 +161,67 @@ fn abort_holds_the_process_id_while_the_store_is_open_and_goes_at_a_clean_stop()
     assert_eq!(fs::read(store.root().join("lock")).unwrap(), b"lock");
     store.close(opened);
     assert!(!store.layout().abort().exists());
+}
+
+/// As the builders do it: units up to `max`, in new files where the last is full.
+fn grow(store: &TestStore, queue: &QueueView, max: u64) {
+    let units = QUEUE_FILE_LEN / UNIT_LEN as u64;
+    for offset in queue.max().0..max {
+        if queue.files().last().is_none_or(|last| last.end().0 <= offset) {
+            let path = store.queue_file(&queue.key().topic, queue.key().queue_id, offset);
+            let map = SharedMap::open(&path, QUEUE_FILE_LEN).unwrap();
+            map.reserve(QUEUE_FILE_LEN).unwrap();
+            queue.push_file(Arc::new(UnitFile::new(QueueOffset(offset - offset % units), map)));
+        }
+        let files = queue.files();
+        let last = files.last().unwrap();
+        last.map().reserve(QUEUE_FILE_LEN).unwrap();
+        let unit = Unit { phy: PhyOffset(offset), len: 100, tags: TagsCode(1) };
+        // SAFETY: the test has the file to itself.
+        unsafe { last.map().write((offset - last.first().0) as usize * UNIT_LEN, &unit.encode()) };
+    }
+    queue.publish_max(QueueOffset(max));
+}
+
+#[test]
+fn a_clean_stop_syncs_every_file_that_grew_since_the_start() {
+    let store = TestStore::of_two_topics();
+    let opened = store.open().unwrap();
+    let queues: Vec<_> = opened.queues.list().iter().map(|(_, queue)| Arc::clone(queue)).collect();
+    // A rolls three times, B not at all; the file before each has nothing new.
+    grow(&store, &queues[0], 45);
+    grow(&store, &queues[1], 27);
+    let since: Vec<_> = queues.iter().map(|queue| queue.files_since_opened()).collect();
+    let firsts: Vec<Vec<_>> = since.iter().map(|files| files.iter().map(|file| file.first().0).collect()).collect();
+    assert_eq!(firsts, [vec![10, 20, 30, 40], vec![20]]);
+    store.close(opened);
+    for path in store.snapshot().into_keys().filter(|path| path.starts_with(store.layout().consumequeue())) {
+        assert_eq!(dirty_pages(&path), 0, "dirty pages in {}", path.display());
+    }
+    // A queue that got nothing costs no sync.
+    let opened = store.open().unwrap();
+    assert!(opened.queues.list().iter().all(|(_, queue)| queue.files_since_opened().is_empty()));
+}
+
+#[test]
+fn a_clean_stop_whose_folders_cannot_be_synced_stays_unclean() {
+    // What can be seen of a folder's sync: it fails if the folder is gone.
+    for gone in ["A/0", "A", "", "index"] {
+        let store = TestStore::of_two_topics();
+        let opened = store.open().unwrap();
+        let queues: Vec<_> = opened.queues.list().iter().map(|(_, queue)| Arc::clone(queue)).collect();
+        grow(&store, &queues[0], 45);
+        let dir = if gone == "index" { store.layout().index() } else { store.layout().consumequeue().join(gone) };
+        fs::rename(&dir, dir.with_extension("aside")).unwrap();
+        let closing = Closing {
+            layout: opened.layout,
+            shared: opened.shared,
+            queues: &queues,
+            index_files: opened.index_files,
+            checkpoint: opened.checkpoint,
+        };
+        let error = close(&closing).unwrap_err().to_string();
+        assert!(error.contains(dir.to_str().unwrap().trim_end_matches('/')), "{error}");
+        assert!(store.layout().abort().exists());
+    }
 }

@@ -2,7 +2,7 @@ use std::fs;
 
 use super::*;
 use crate::format::index_file::IndexHeader;
-use crate::store::test_store::{FIRST_STORED_AT, QUEUE_FILE_LEN, SEGMENT_LEN, TestStore};
+use crate::store::test_store::{FIRST_STORED_AT, QUEUE_FILE_LEN, SEGMENT_LEN, Sent, TestStore, dirty_pages};
 
 /// A safe time that makes a recovery begin with the segment of the newest message.
 const ALL_SAFE: Timestamp = Timestamp(i64::MAX / 2);
@@ -92,21 +92,13 @@ fn a_torn_blank_and_a_torn_first_record_of_a_segment_are_cut() {
 
 #[test]
 fn what_is_found_after_a_kill_is_synced_before_it_counts_as_flushed() {
-    use std::os::fd::AsRawFd;
-    let dirty = |path: &Path| {
-        let file = fs::File::open(path).unwrap();
-        let (range, mut stat) = ([0_u64, u64::MAX >> 1], [0_u64; 5]);
-        // SAFETY: cachestat (451) reads two and fills five 64-bit numbers, which is what it gets.
-        let result = unsafe { libc::syscall(451, file.as_raw_fd(), range.as_ptr(), stat.as_mut_ptr(), 0) };
-        if result == 0 { stat[1] } else { 0 }
-    };
     let store = TestStore::of_two_topics();
     store.killed(PhyOffset(0), Timestamp(0));
     let opened = store.open().unwrap();
     assert_eq!(opened.shared.flushed(), store.end);
     for (path, _) in store.snapshot() {
         if path.starts_with(store.layout().commitlog()) || path.starts_with(store.layout().consumequeue()) {
-            assert_eq!(dirty(&path), 0, "dirty pages in {}", path.display());
+            assert_eq!(dirty_pages(&path), 0, "dirty pages in {}", path.display());
         }
     }
 }
@@ -473,6 +465,228 @@ fn store_time_never_goes_back_over_a_restart() {
     }
 }
 
+/// Where a record has its queue id, and where its queue offset.
+const QUEUE_ID_AT: u64 = 12;
+const QUEUE_OFFSET_AT: u64 = 20;
+
+fn say_offset(store: &TestStore, sent: &Sent, offset: u64) {
+    store.write(sent.unit.phy.advance(QUEUE_OFFSET_AT), &offset.to_be_bytes());
+}
+
+/// Refused as damage at this record, with what it says, before any byte was changed.
+fn assert_damaged(store: &TestStore, sent: &Sent, says: &str) {
+    let error = store.refusal();
+    let place = format!("{}: damaged at physical offset {}", store.segment(sent.unit.phy.0).display(), sent.unit.phy);
+    assert!(error.contains(&place) && error.contains(says) && error.contains("Restore the file"), "{error}");
+}
+
+#[test]
+fn the_first_message_of_a_log_that_says_another_queue_offset_is_damaged() {
+    for built in [true, false] {
+        for offset in [u64::MAX, 1 << 63, (1 << 61) + 7, i64::MAX as u64 / 20, 1 << 40, 1 << 20, 7, 1] {
+            let mut store = TestStore::in_memory();
+            let sent = store.put("A", 0, 20);
+            if built {
+                store.open_check_close();
+            }
+            store.killed(store.end, ALL_SAFE);
+            say_offset(&store, &sent, offset);
+            assert_damaged(&store, &sent, &format!("queue offset in A-0 is {offset}"));
+            // And the true one is taken again.
+            say_offset(&store, &sent, 0);
+            store.open_check_close();
+        }
+    }
+}
+
+#[test]
+fn a_queue_begins_with_its_first_message_unless_older_segments_have_expired() {
+    for start in [0, 4 * SEGMENT_LEN] {
+        let mut store = TestStore::in_memory();
+        store.end = PhyOffset(start);
+        store.put("B", 0, 500);
+        let sent = store.put_at(QueueKey::new("A", 0), QueueOffset(3), 20);
+        store.killed(PhyOffset(start), Timestamp(0));
+        if start > 0 {
+            store.open_check_close();
+        } else {
+            let error = store.open().map(drop).unwrap_err().to_string();
+            let place = format!("damaged at physical offset {}", sent.unit.phy);
+            assert!(error.contains(&place) && error.contains("queue offset in A-0 is 3"), "{error}");
+            assert!(!store.layout().consumequeue().join("A").exists());
+        }
+    }
+}
+
+#[test]
+fn a_queue_offset_that_the_unit_contradicts_is_damaged_wherever_the_message_lies() {
+    let queue = QueueKey::new("A", 0);
+    // In a whole log, and in one whose beginning has expired.
+    for mut store in [TestStore::in_memory(), TestStore::beginning_at(4 * SEGMENT_LEN, &queue, 17)] {
+        for _ in 0..12 {
+            store.put("A", 0, 300);
+        }
+        store.open_check_close();
+        for sent in store.sent.clone() {
+            for offset in [0, sent.offset.0.wrapping_sub(1), sent.offset.0 + 1, 23, 1 << 40] {
+                if offset == sent.offset.0 {
+                    continue;
+                }
+                store.killed(store.end, ALL_SAFE);
+                say_offset(&store, &sent, offset);
+                // Scans that do not come by it have no business with it.
+                if sent.unit.phy >= store.end.segment_start(SEGMENT_LEN) {
+                    assert_damaged(&store, &sent, &format!("is {offset}"));
+                }
+                store.killed(store.end, Timestamp(0));
+                assert_damaged(&store, &sent, &format!("is {offset}"));
+                say_offset(&store, &sent, sent.offset.0);
+            }
+        }
+        store.open_check_close();
+    }
+}
+
+#[test]
+fn a_queue_offset_that_its_neighbours_contradict_is_damaged_without_any_unit() {
+    let mut store = TestStore::in_memory();
+    for _ in 0..6 {
+        store.put("A", 0, 300);
+        store.put("B", 0, 20);
+    }
+    for sent in store.sent.clone().into_iter().filter(|sent| &*sent.queue.topic == "A" && sent.offset.0 < 5) {
+        for offset in (0..7).chain([1 << 40]).filter(|offset| *offset != sent.offset.0) {
+            store.killed(store.end, Timestamp(0));
+            say_offset(&store, &sent, offset);
+            let error = store.open().map(drop).unwrap_err().to_string();
+            assert!(error.contains(&format!("damaged at physical offset {}", sent.unit.phy)), "{offset}: {error}");
+            say_offset(&store, &sent, sent.offset.0);
+            let _ = fs::remove_dir_all(store.layout().consumequeue());
+        }
+    }
+    store.open_check_close();
+}
+
+#[test]
+fn a_queue_id_or_topic_that_no_folder_can_be_called_after_is_damaged() {
+    let mut store = TestStore::new();
+    let sent = store.put("A", 0, 20);
+    for id in [-1_i32, i32::MIN] {
+        store.write(sent.unit.phy.advance(QUEUE_ID_AT), &id.to_be_bytes());
+        store.killed(store.end, ALL_SAFE);
+        assert_damaged(&store, &sent, &format!("queue id is {id}"));
+    }
+    for topic in ["..", "../../x", "a/b", "a\0"] {
+        let mut store = TestStore::new();
+        let sent = store.put(topic, 0, 20);
+        store.killed(store.end, ALL_SAFE);
+        assert_damaged(&store, &sent, &format!("topic is {topic:?}"));
+    }
+}
+
+#[test]
+fn folders_of_queue_ids_that_java_cannot_have_are_left_alone() {
+    let store = TestStore::of_two_topics();
+    store.open_check_close();
+    for id in ["4294967295", "2147483648", "-1", "+1", "01"] {
+        let dir = store.layout().consumequeue().join("A").join(id);
+        fs::create_dir(&dir).unwrap();
+        let opened = store.open().unwrap();
+        assert_eq!(opened.queues.list().count(), 2, "{id}");
+        store.close(opened);
+        assert!(dir.exists());
+        fs::remove_dir(dir).unwrap();
+    }
+}
+
+#[test]
+fn an_empty_consume_queue_file_of_a_nonsense_place_is_not_where_a_queue_begins() {
+    // The last file that 63 bits can name, and what an overflow may have left.
+    for name in ["09223372036854775800", "02305843009213694000", "00000000000000200000"] {
+        for (topic, queue_id) in [("A", 0), ("A", 1), ("C", 0)] {
+            let store = TestStore::of_two_topics();
+            store.open_check_close();
+            let dir = store.layout().consumequeue().join(topic).join(queue_id.to_string());
+            let _ = fs::remove_dir_all(&dir);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join(name), [0; QUEUE_FILE_LEN as usize]).unwrap();
+            for _ in 0..2 {
+                store.open_check_close();
+            }
+            assert!(!dir.join(name).exists(), "{name} of {topic} {queue_id}");
+        }
+    }
+}
+
+#[test]
+fn an_offset_that_was_given_out_twice_is_no_damage() {
+    // Java lost the last unit of a queue, and gave its offset to the next message (J1); then all units were lost.
+    let mut store = TestStore::new();
+    let queue = QueueKey::new("A", 0);
+    for offset in [0, 1, 2, 3, 3, 4, 5, 0, 1, 2, 2] {
+        store.put_at(queue.clone(), QueueOffset(offset), 20);
+    }
+    for _ in 0..2 {
+        let opened = store.open().unwrap();
+        let view = opened.queues.list().iter().next().map(|(_, queue)| Arc::clone(queue)).unwrap();
+        assert_eq!((view.min(), view.max()), (QueueOffset(0), QueueOffset(3)));
+        for (offset, sent) in [(0, 7), (1, 8), (2, 10)] {
+            assert_eq!(view.units_from(QueueOffset(offset)).unwrap().get(0), store.sent[sent].unit);
+        }
+        drop(opened);
+        store.killed(store.end, Timestamp(0));
+    }
+}
+
+#[test]
+fn units_that_java_put_one_slot_too_early_are_no_damage_of_the_log() {
+    // Java's units from message 20 on stand a slot too early (J3), and the log begins behind where that came from.
+    let queue = QueueKey::new("A", 0);
+    let mut store = TestStore::beginning_at(4 * SEGMENT_LEN, &queue, 20);
+    for _ in 0..9 {
+        store.put("A", 0, 300);
+    }
+    fs::create_dir_all(store.queue_file("A", 0, 10).parent().unwrap()).unwrap();
+    for offset in 10..19 {
+        store.write_unit("A", 0, offset, &Unit::PRE_BLANK);
+    }
+    for sent in &store.sent {
+        store.write_unit("A", 0, sent.offset.0 - 1, &sent.unit);
+    }
+    store.open_check_close();
+}
+
+#[test]
+fn units_that_an_old_cut_left_are_no_damage_of_the_log() {
+    // The log was cut behind message 19 of A, whose units 20 and 21 Java left (J4). Then B grew to where 20 had been, and A's
+    // new 20 lies where 21 had been.
+    let queue = QueueKey::new("A", 0);
+    let mut store = TestStore::beginning_at(4 * SEGMENT_LEN, &queue, 20);
+    let grown = store.put("B", 0, 300);
+    let sent = store.put("A", 0, 300);
+    fs::create_dir_all(store.queue_file("A", 0, 20).parent().unwrap()).unwrap();
+    store.write_unit("A", 0, 20, &grown.unit);
+    store.write_unit("A", 0, 21, &sent.unit);
+    store.open_check_close();
+}
+
+#[test]
+fn a_queue_whose_files_say_that_it_begins_later_does() {
+    let queue = QueueKey::new("A", 0);
+    for before in [Unit::PRE_BLANK, Unit { phy: PhyOffset(0), len: 0, tags: TagsCode(0) }] {
+        let mut store = TestStore::new();
+        store.put("B", 0, 500);
+        store.put_at(queue.clone(), QueueOffset(2), 20);
+        let last = store.put("A", 0, 20);
+        fs::create_dir_all(store.queue_file("A", 0, 0).parent().unwrap()).unwrap();
+        // A phantom unit of zeros is Java's as well (J22).
+        for (offset, unit) in [(0, before), (1, before), (2, store.sent[1].unit), (3, last.unit)] {
+            store.write_unit("A", 0, offset, &unit);
+        }
+        store.open_check_close();
+    }
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(60))]
 
@@ -520,5 +734,49 @@ proptest::proptest! {
         }
         store.killed(PhyOffset(0), Timestamp(0));
         store.open_check_close();
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(60))]
+
+    /// Whatever stands in a unit, an index header, or where a message has its queue id and offset: the store opens or says why not, and nothing falls.
+    #[test]
+    fn any_queue_id_and_offset_is_an_error_or_a_queue(
+        start in 0..3_u64,
+        place in 0..12_usize,
+        id in proptest::option::of(proptest::num::i32::ANY),
+        offset in proptest::num::u64::ANY,
+        shift in 0..64_u32,
+        unit in proptest::option::of((0..12_u64, proptest::num::u64::ANY, proptest::num::u32::ANY)),
+        header in proptest::option::of(proptest::array::uniform32(proptest::num::u8::ANY)),
+        built in proptest::bool::ANY,
+    ) {
+        let mut store = TestStore::in_memory();
+        store.end = PhyOffset(start * SEGMENT_LEN);
+        for _ in 0..12 {
+            store.put("A", 0, 300);
+        }
+        if built {
+            store.open_check_close();
+            if let Some((at, phy, len)) = unit {
+                store.write_unit("A", 0, at, &Unit { phy: PhyOffset(phy), len, tags: TagsCode(1) });
+            }
+            if let Some(header) = header {
+                let path = store.index_files().pop().unwrap();
+                let mut bytes = fs::read(&path).unwrap();
+                // Its times at first, or how many units it has at last.
+                let at = if shift % 2 == 0 { 0 } else { 8 };
+                bytes[at..at + 32].copy_from_slice(&header);
+                fs::write(path, bytes).unwrap();
+            }
+        }
+        let sent = store.sent[place].clone();
+        if let Some(id) = id {
+            store.write(sent.unit.phy.advance(QUEUE_ID_AT), &id.to_be_bytes());
+        }
+        say_offset(&store, &sent, offset >> shift);
+        store.killed(PhyOffset(0), Timestamp(0));
+        let _ = store.open().map(|opened| store.close(opened));
     }
 }
