@@ -28,7 +28,7 @@ const START_MAX: Duration = Duration::from_secs(30);
 /// What the node promises for SIGTERM.
 const STOP_MAX: Duration = Duration::from_secs(10);
 /// After this an answer is taken for missing.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// Both ways to write a header; every row of the tests is run with each.
 pub const HEADER_TYPES: [HeaderType; 2] = [HeaderType::Json, HeaderType::Rocketmq];
