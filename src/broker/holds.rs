@@ -4,8 +4,7 @@
 //! arguments and the holds to answer go out as values; nothing here reads a clock or a queue. Bounded: a full table
 //! gives the hold back.
 //!
-//! Deadlines are times of the wall clock. No hold is longer than [`HOLD_MS_MAX`], so one whose deadline is further away
-//! than that was made before the clock was set back; it is due at once rather than held beyond its client's patience.
+//! Deadlines are times of a steady clock: setting the wall clock must hold no pull beyond its client's patience.
 //!
 //! Invariant: each hold stands in the table and in all three orders, or in none of them.
 
@@ -94,16 +93,11 @@ impl<W> Holds<W> {
         woken.into_iter().filter_map(|id| self.take(id)).collect()
     }
 
-    /// Gives out the holds whose deadline has come, earliest first, then those that the clock was set back under.
+    /// Gives out the holds whose deadline has come, earliest first.
     pub fn due(&mut self, now: Timestamp) -> Vec<Hold<W>> {
         let mut due = Vec::new();
         while let Some(&(deadline, id)) = self.by_deadline.first()
             && deadline <= now
-        {
-            due.extend(self.take(id));
-        }
-        while let Some(&(deadline, id)) = self.by_deadline.last()
-            && deadline > now.plus_ms(HOLD_MS_MAX)
         {
             due.extend(self.take(id));
         }
@@ -184,16 +178,6 @@ mod tests {
         let due: Vec<_> = holds.due(Timestamp(200)).into_iter().map(|hold| hold.waiting).collect();
         assert_eq!(due, ["early", "middle"]);
         assert_eq!(holds.next_deadline(), Some(Timestamp(300)));
-    }
-
-    #[test]
-    fn holds_made_before_the_clock_was_set_back_fall_due_and_later_ones_stay() {
-        let mut holds = Holds::new(10);
-        holds.hold(hold(1, 1, 0, 3_600_000, "before")).unwrap();
-        holds.hold(hold(1, 1, 0, 1000 + HOLD_MS_MAX, "after")).unwrap();
-        let due: Vec<_> = holds.due(Timestamp(1000)).into_iter().map(|hold| hold.waiting).collect();
-        assert_eq!(due, ["before"]);
-        assert_eq!(holds.next_deadline(), Some(Timestamp(1000 + HOLD_MS_MAX)));
     }
 
     #[test]

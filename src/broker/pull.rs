@@ -155,7 +155,7 @@ impl ShardBroker {
         later
     }
 
-    /// Answers the held pulls that have waited long enough by `now`.
+    /// Answers the held pulls that have waited long enough by `now` of the steady clock.
     ///
     /// What is given back must be run, as with [`ShardBroker::wake`].
     #[must_use]

@@ -20,6 +20,15 @@ use crate::types::{ShardId, Timestamp};
 use crate::wire::code::request;
 use crate::wire::{Command, ConnId, Peer};
 
+/// When something happens, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// What messages are stamped with and locks end by.
+    pub wall: Timestamp,
+    /// What never goes back: held pulls end by it. Only differences mean something.
+    pub steady: Timestamp,
+}
+
 /// Checked settings, as the shards need them.
 #[derive(Clone, Debug)]
 pub struct ShardSettings {
@@ -92,18 +101,12 @@ impl ShardBroker {
 
     /// Serves one request frame. `refused` says that the control core was asked for what this frame needs, and did not
     /// make it.
-    pub fn handle(
-        self: &Rc<Self>,
-        peer: &Rc<dyn Peer>,
-        command: &Command<'_>,
-        now: Timestamp,
-        refused: bool,
-    ) -> Verdict {
+    pub fn handle(self: &Rc<Self>, peer: &Rc<dyn Peer>, command: &Command<'_>, now: Moment, refused: bool) -> Verdict {
         match command.code {
             request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
-                self.send(peer, command, now, refused)
+                self.send(peer, command, now.wall, refused)
             }
-            request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => self.pull(peer, command, now, refused),
+            request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => self.pull(peer, command, now.steady, refused),
             request::QUERY_MESSAGE => self.query(peer, command),
             request::SEARCH_OFFSET_BY_TIMESTAMP => self.search_offset(peer, command),
             request::GET_MAX_OFFSET | request::GET_MIN_OFFSET => self.queue_end(peer, command),
@@ -121,7 +124,7 @@ impl ShardBroker {
         }
     }
 
-    /// When [`ShardBroker::answer_due`] has something to do next.
+    /// When [`ShardBroker::answer_due`] has something to do next, by the steady clock.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.holds.borrow().next_deadline()
     }

@@ -18,7 +18,7 @@ use super::mesh::{self, Mail, MailRings, Mesh};
 use crate::broker::SharedDirectory;
 use crate::broker::control::{Control, ControlSettings, LoadedTables};
 use crate::broker::delay::{DelayProgress, Delivery, deliver_level};
-use crate::broker::shard::{ShardBroker, ShardSettings};
+use crate::broker::shard::{Moment, ShardBroker, ShardSettings};
 use crate::broker::verdict::{NodeLink, Verdict, Wanted};
 use crate::dispatch::{Receiver, Sender};
 use crate::format::config_files::DelayOffsetsFile;
@@ -268,7 +268,7 @@ impl Service for ShardCore {
 
 impl ShardCore {
     fn serve(&self, peer: &Rc<dyn Peer>, frame: &[u8], command: &Command<'_>) -> Room {
-        match self.broker.handle(peer, command, io::now(), false) {
+        match self.broker.handle(peer, command, moment(), false) {
             Verdict::Done => self.arm(),
             Verdict::Later(work) => spawn_all(vec![work]),
             Verdict::FirstShard => return self.forward(peer, frame),
@@ -299,7 +299,7 @@ impl ShardCore {
             let made = self.link.ensure(wanted).await;
             let Ok(Some(bounds)) = first_frame(&frame) else { return };
             let Ok(command) = Command::decode(&frame, &bounds) else { return };
-            let verdict = self.broker.handle(&peer, &command, io::now(), !made);
+            let verdict = self.broker.handle(&peer, &command, moment(), !made);
             match verdict {
                 Verdict::Needs(next) => wanted = next,
                 Verdict::Later(work) => return work.await,
@@ -351,7 +351,7 @@ impl ShardCore {
         let Ok(Some(bounds)) = first_frame(frame) else { return };
         let Ok(command) = Command::decode(frame, &bounds) else { return };
         let peer: Rc<dyn Peer> = Rc::new(RemotePeer { conn, remote, mesh: Rc::clone(&self.mesh) });
-        match self.broker.handle(&peer, &command, io::now(), false) {
+        match self.broker.handle(&peer, &command, moment(), false) {
             Verdict::Later(work) => spawn_all(vec![work]),
             Verdict::Control => self.control().request(conn, remote, &command),
             // Only what this shard alone can serve is sent here, and none of it needs more than it finds.
@@ -390,13 +390,22 @@ impl ShardCore {
             match next {
                 None => self.hold_changed.wait().await,
                 Some(deadline) => {
-                    let ms = u64::try_from(deadline.0 - io::now().0).unwrap_or(0);
+                    let ms = u64::try_from(deadline.0 - steady().0).unwrap_or(0);
                     futures_lite::future::or(io::sleep(Duration::from_millis(ms)), self.hold_changed.wait()).await;
                 }
             }
-            spawn_all(self.broker.answer_due(io::now()));
+            spawn_all(self.broker.answer_due(steady()));
         }
     }
+}
+
+/// The steady clock as held pulls want it.
+fn steady() -> Timestamp {
+    Timestamp(i64::try_from(io::steady_ms()).unwrap_or(i64::MAX))
+}
+
+fn moment() -> Moment {
+    Moment { wall: io::now(), steady: steady() }
 }
 
 fn spawn_all(work: Vec<Pin<Box<dyn Future<Output = ()>>>>) {
