@@ -129,11 +129,6 @@ impl ShardBroker {
         self.holds.borrow().next_deadline()
     }
 
-    /// How many pulls are held.
-    pub fn hold_count(&self) -> usize {
-        self.holds.borrow().count()
-    }
-
     pub(super) fn trace_text(&self) -> &'static str {
         trace_text(self.settings.trace_on)
     }

@@ -142,16 +142,6 @@ impl SharedMap {
         }))
     }
 
-    /// Asks the kernel to read a range ahead.
-    pub fn will_need(&self, at: usize, len: usize) {
-        let _ = rustix::fs::fadvise(
-            &self.file,
-            at as u64,
-            std::num::NonZeroU64::new(len as u64),
-            rustix::fs::Advice::WillNeed,
-        );
-    }
-
     /// Brings all that was stored onto stable storage. Blocking.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()

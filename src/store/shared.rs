@@ -202,11 +202,6 @@ impl Shared {
         self.inflight_len.fetch_sub(len, Ordering::Relaxed);
     }
 
-    /// Puts that are not answered yet.
-    pub fn inflight(&self) -> u64 {
-        self.inflight_count.load(Ordering::Relaxed)
-    }
-
     /// Does `phy` count as in memory: within 40 % of the machine's memory from the log's end (store.md 7.1)?
     pub fn in_memory(&self, phy: PhyOffset) -> bool {
         self.appended().since(phy) <= self.memory_len / 10 * 4
