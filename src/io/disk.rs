@@ -83,7 +83,8 @@ pub use super::tap::ask;
 
 /// Makes a folder and those above it.
 pub fn make_folders(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
+    // The parent of a relative name is empty: the working directory.
+    if path.as_os_str().is_empty() || path.is_dir() {
         return Ok(());
     }
     if let Some(parent) = path.parent() {
