@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{Advice, Mmap, MmapOptions};
 
 use super::residency;
 use crate::types::PhyOffset;
@@ -51,6 +51,13 @@ impl Segment {
     pub fn slice(&self, at: PhyOffset, len: usize) -> Option<&[u8]> {
         let from = usize::try_from(at.0.checked_sub(self.start.0)?).ok()?;
         self.map.get(from..from.checked_add(len)?)
+    }
+
+    /// Asks the kernel to have these bytes in memory soon; it may not listen. For a scan, which comes to them next.
+    pub fn read_ahead(&self, at: PhyOffset, len: u64) {
+        let from = at.since(self.start).min(self.map.len() as u64) as usize;
+        let len = (len as usize).min(self.map.len() - from);
+        let _ = self.map.advise_range(Advice::WillNeed, from, len);
     }
 
     /// Is this range in the page cache?

@@ -32,6 +32,8 @@ pub struct Counters {
     pub cold_reads: Counter,
     /// Of those, the ones that first waited for a place.
     pub cold_reads_queued: Counter,
+    /// Regions of the log that are damaged and stepped over; counted once, when the store is opened.
+    pub damaged_regions: Counter,
 }
 
 /// Those that happened, on one line.
@@ -44,6 +46,7 @@ impl fmt::Display for Counters {
             ("dispatch_stalls", &self.dispatch_stalls),
             ("cold_reads", &self.cold_reads),
             ("cold_reads_queued", &self.cold_reads_queued),
+            ("damaged_regions", &self.damaged_regions),
         ];
         let happened: Vec<String> = all
             .iter()

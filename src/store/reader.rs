@@ -275,6 +275,10 @@ impl ShardStore {
             if skip_to.is_some_and(|to| unit.phy < to) {
                 continue;
             }
+            if shared.damaged.end_behind(unit.phy).is_some() {
+                // The queue goes on behind a message that was lost in a damaged region.
+                continue;
+            }
             if !matches(unit.tags) {
                 continue;
             }
@@ -290,7 +294,7 @@ impl ShardStore {
                 segment.slice(unit.phy, len).is_some() && unit.phy.advance(u64::from(unit.len)) <= confirm
             });
             if !readable {
-                // A damaged unit, or one of a quarantined region: nothing to read there, and the queue goes on behind it.
+                // A damaged unit: nothing to read there, and the queue goes on behind it.
                 tracing::warn!(queue_offset = next - 1, phy_offset = %unit.phy, len, "a unit points to no message; skipped");
                 if found.pieces.is_empty() {
                     result.status = GetStatus::MessageWasRemoving;
@@ -365,8 +369,13 @@ impl ShardStore {
             self.warm(queue, offset.0 as i64).await?;
         }
         let Some(run) = queue.units_from(offset) else { return Ok(Timestamp(i64::MIN)) };
-        let record = self.inner.record_at(run.get(0).phy).await?;
-        let view = RecordView::parse(&record).map_err(|why| ReadError::NoRecord { phy: run.get(0).phy, why })?;
+        let phy = self.inner.behind_damage(run.get(0).phy);
+        if phy >= self.inner.shared.confirm() {
+            // Nothing was stored after what was lost there.
+            return Ok(Timestamp(i64::MAX));
+        }
+        let record = self.inner.record_at(phy).await?;
+        let view = RecordView::parse(&record).map_err(|why| ReadError::NoRecord { phy, why })?;
         Ok(view.store_timestamp())
     }
 }
@@ -470,12 +479,24 @@ impl Found {
 }
 
 impl Inner {
+    /// Where the log goes on if it is damaged at `phy`; else `phy` itself. A message stored just behind one that was lost
+    /// stands for its store time.
+    fn behind_damage(&self, mut phy: PhyOffset) -> PhyOffset {
+        while let Some(end) = self.shared.damaged.end_behind(phy) {
+            phy = end;
+        }
+        phy
+    }
+
     async fn record_at(&self, phy: PhyOffset) -> Result<Vec<u8>, ReadError> {
         let (min, max) = (self.shared.segments.min(), self.shared.confirm());
         let segment = match self.shared.segments.find(phy) {
             Some(segment) if phy >= min && phy < max => segment,
             _ => return Err(ReadError::OutOfRange { phy, min, max }),
         };
+        if self.shared.damaged.end_behind(phy).is_some() {
+            return Err(ReadError::Damaged { phy, path: segment.path().to_owned() });
+        }
         // Never look behind what is shown: the bytes there may still change.
         let end = segment.end().min(max);
         let peek_len = PEEK_LEN.min(end.since(phy) as usize);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::quarantine::DamagedRegions;
 use crate::io::{AppendMode, SegmentSet};
 use crate::metrics::Counters;
 use crate::types::PhyOffset;
@@ -66,6 +67,8 @@ pub struct StoreSettings {
 pub struct Shared {
     pub settings: StoreSettings,
     pub segments: SegmentSet,
+    /// Where the log is damaged; readers step over it.
+    pub damaged: DamagedRegions,
     /// End of the log in the page cache.
     appended: AtomicU64,
     /// End of the log on stable storage.
@@ -95,6 +98,7 @@ impl Shared {
         Shared {
             settings,
             segments,
+            damaged: DamagedRegions::default(),
             appended: AtomicU64::new(end.0),
             flushed: AtomicU64::new(end.0),
             confirm: AtomicU64::new(end.0),
