@@ -1,16 +1,20 @@
 //! Stores made by hand for the tests of opening and recovery: the log is written record by record with `format` alone,
 //! as a broker leaves it, and everything derived is checked against what was written.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::layout::Layout;
-use super::open::{Closing, OpenedStore, close, open, save_checkpoint};
+use super::open::{Closing, OpenedStore, close, open, open_saving, save_checkpoint};
 use super::open_error::OpenError;
 use super::progress::Progress;
 use super::quarantine::{self, region_unit};
@@ -22,6 +26,8 @@ use crate::format::record::{self, RecordSpec};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::index::IndexFile;
 use crate::io::AppendMode;
+use crate::io::disk::{Answer, Change};
+use crate::io::tap::{Tap, Watch};
 use crate::types::{KeyHash, PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp};
 
 pub const SEGMENT_LEN: u64 = 4096;
@@ -269,6 +275,23 @@ impl TestStore {
 
     pub fn open(&self) -> Result<OpenedStore, OpenError> {
         open(self.settings.clone(), 1 << 30)
+    }
+
+    /// The same with a recovery that saves how far it is as often as it can, in a process that is killed at its `n`th
+    /// change of a file.
+    pub fn open_killed_at(&self, n: u64) -> Result<OpenedStore, OpenError> {
+        struct Killed {
+            changes: Cell<u64>,
+            at: u64,
+        }
+        impl Tap for Killed {
+            fn ask(&self, _: &Change<'_>) -> io::Result<Answer> {
+                self.changes.set(self.changes.get() + 1);
+                if self.changes.get() > self.at { Err(io::Error::other("killed")) } else { Ok(Answer::Do) }
+            }
+        }
+        let _watch = Watch::start(Rc::new(Killed { changes: Cell::new(0), at: n }));
+        open_saving(self.settings.clone(), 1 << 30, Duration::ZERO)
     }
 
     /// Why it cannot be opened, seeing to it that no byte was changed.

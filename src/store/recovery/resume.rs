@@ -100,8 +100,9 @@ impl Pace {
         Instant::now() >= self.next
     }
 
-    /// A save that began then is over.
+    /// A save that began then is over. An interval of nothing means each time that it is asked.
     pub fn saved(&mut self, began: Instant) {
-        self.next = Instant::now() + self.interval.max(began.elapsed() * 9);
+        let rest = if self.interval.is_zero() { self.interval } else { self.interval.max(began.elapsed() * 9) };
+        self.next = Instant::now() + rest;
     }
 }

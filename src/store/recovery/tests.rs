@@ -964,6 +964,94 @@ fn a_queue_whose_files_say_that_it_begins_later_does() {
     }
 }
 
+/// A store whose recovery has everything to do: no derived files, damage, and a torn tail.
+fn all_to_do() -> TestStore {
+    let mut store = TestStore::in_memory();
+    for _ in 0..12 {
+        store.put("A", 0, 200);
+        store.put("B", 0, 150);
+        store.put("B", 1, 250);
+    }
+    let torn = store.forget_newest();
+    flip(&store.segment(torn.unit.phy.0), torn.unit.phy.0 % SEGMENT_LEN + IN_BODY);
+    for number in [5, 20] {
+        let phy = store.sent[number].unit.phy.0;
+        flip(&store.segment(phy), phy % SEGMENT_LEN + IN_BODY);
+        store.lose_alone(number);
+    }
+    // And one of which only the next tells that it is damaged.
+    let sent = store.sent[27].clone();
+    say_offset(&store, &sent, 2);
+    store.lose_alone(27);
+    store.killed(torn.unit.phy, Timestamp(0));
+    store
+}
+
+#[test]
+fn a_recovery_that_is_killed_at_any_step_goes_on_and_ends_as_if_it_had_not() {
+    let whole = {
+        let store = all_to_do();
+        store.open_check_close();
+        (files_of(&store), store.damaged())
+    };
+    let (mut furthest, mut resumed) = (0, 0);
+    for n in 0.. {
+        let store = all_to_do();
+        match store.open_killed_at(n) {
+            Ok(opened) => {
+                assert!(n > 50, "there is much to do");
+                store.check(&opened);
+                store.close(opened);
+                break;
+            }
+            Err(error) => assert!(error.to_string().contains("killed"), "{error}"),
+        }
+        if let Some(bytes) = crate::io::read_if_present(&store.layout().recovery()).unwrap() {
+            let reached: Reached = serde_json::from_slice(&bytes).unwrap();
+            assert!(reached.at >= furthest, "more changes come as far at least");
+            furthest = reached.at;
+            resumed += u32::from(reached.at > reached.from);
+        }
+        // Killed once more on its way, then left to itself.
+        let _ = store.open_killed_at(n / 2);
+        store.open_check_close();
+        assert!(!store.layout().recovery().exists() && !store.layout().recovery().with_extension("bak").exists());
+        // What gave it away may differ: a unit that the first attempt wrote, or the next message.
+        let places = |damaged: Vec<_>| damaged.into_iter().map(|(start, end, _)| (start, end)).collect::<Vec<(u64, u64)>>();
+        assert_eq!(places(store.damaged()), places(whole.1.clone()), "killed at change {n}");
+        let differ = files_of(&store).into_iter().zip(&whole.0).find(|(found, expected)| found != *expected);
+        assert_eq!(differ.map(|(found, _)| found.0), None, "killed at change {n}");
+        assert_eq!(files_of(&store).len(), whole.0.len(), "killed at change {n}");
+    }
+    assert!(furthest >= 2 * SEGMENT_LEN && resumed > 10, "it got to {furthest}, {resumed} times");
+}
+
+/// Log and queues, by path below the root.
+fn files_of(store: &TestStore) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let (layout, root) = (store.layout(), store.root().to_owned());
+    let files = store.snapshot().into_iter();
+    let files = files.filter(|(path, _)| path.starts_with(layout.commitlog()) || path.starts_with(layout.consumequeue()));
+    files.map(|(path, bytes)| (path.strip_prefix(&root).unwrap().to_owned(), bytes)).collect()
+}
+
+#[test]
+fn a_recovery_goes_on_only_if_nothing_that_it_built_is_missing() {
+    for lost in ["consumequeue", "index"] {
+        let mut n = 0;
+        let store = loop {
+            let store = all_to_do();
+            assert!(store.open_killed_at(n).is_err(), "it never gets to the third segment");
+            let bytes = crate::io::read_if_present(&store.layout().recovery()).unwrap();
+            if bytes.is_some_and(|bytes| serde_json::from_slice::<Reached>(&bytes).unwrap().at >= 2 * SEGMENT_LEN) {
+                break store;
+            }
+            n += 1;
+        };
+        fs::remove_dir_all(store.root().join(lost)).unwrap();
+        store.open_check_close();
+    }
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(60))]
 
