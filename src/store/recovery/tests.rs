@@ -1017,7 +1017,8 @@ fn a_recovery_that_is_killed_at_any_step_goes_on_and_ends_as_if_it_had_not() {
         store.open_check_close();
         assert!(!store.layout().recovery().exists() && !store.layout().recovery().with_extension("bak").exists());
         // What gave it away may differ: a unit that the first attempt wrote, or the next message.
-        let places = |damaged: Vec<_>| damaged.into_iter().map(|(start, end, _)| (start, end)).collect::<Vec<(u64, u64)>>();
+        let places =
+            |damaged: Vec<_>| damaged.into_iter().map(|(start, end, _)| (start, end)).collect::<Vec<(u64, u64)>>();
         assert_eq!(places(store.damaged()), places(whole.1.clone()), "killed at change {n}");
         let differ = files_of(&store).into_iter().zip(&whole.0).find(|(found, expected)| found != *expected);
         assert_eq!(differ.map(|(found, _)| found.0), None, "killed at change {n}");
@@ -1030,7 +1031,8 @@ fn a_recovery_that_is_killed_at_any_step_goes_on_and_ends_as_if_it_had_not() {
 fn files_of(store: &TestStore) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let (layout, root) = (store.layout(), store.root().to_owned());
     let files = store.snapshot().into_iter();
-    let files = files.filter(|(path, _)| path.starts_with(layout.commitlog()) || path.starts_with(layout.consumequeue()));
+    let files =
+        files.filter(|(path, _)| path.starts_with(layout.commitlog()) || path.starts_with(layout.consumequeue()));
     files.map(|(path, bytes)| (path.strip_prefix(&root).unwrap().to_owned(), bytes)).collect()
 }
 
