@@ -18,6 +18,7 @@ mod reader;
 mod recovery;
 mod shared;
 mod submit;
+pub mod survey;
 #[cfg(test)]
 mod test_store;
 mod writer;
