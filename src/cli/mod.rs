@@ -7,10 +7,13 @@
 
 mod check_config;
 mod client;
+mod dump;
+mod inspect;
 mod progress;
 mod send;
 mod serve;
 mod tail;
+mod text;
 mod topic;
 mod verify;
 
@@ -58,7 +61,9 @@ enum Command {
     Topic(topic::Args),
     Send(send::Args),
     Tail(tail::Args),
+    Inspect(inspect::Args),
     Verify(verify::Args),
+    Dump(dump::Args),
 }
 
 /// Reads the command line, does what it says and gives the exit code. Wrong usage ends the process in here.
@@ -66,6 +71,8 @@ pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => return serve::run(args),
         Command::CheckConfig(args) => return check_config::run(args),
+        Command::Inspect(args) => return inspect::run(args),
+        Command::Dump(args) => return dump::run(args),
         Command::Verify(args) => return verify::run(args),
         Command::Topic(args) => topic::run(args),
         Command::Send(args) => send::run(args),

@@ -6,6 +6,7 @@
 //! hundred bytes and one buffer a queue, never anything a record.
 
 mod files;
+mod inspect;
 mod keys;
 mod quarantine;
 mod report;
@@ -16,9 +17,12 @@ mod walk;
 mod window;
 
 pub use files::{FileEntry, QueueEntry, StoreDir};
+pub use inspect::{Inspection, bounds, inspect};
 pub use report::{Counts, Finding, Known, Level, Report};
 pub use shape::{IndexShape, Shape, ShapeHints};
+pub use units::UnitReader;
 pub use verify::{Verify, verify};
+pub use walk::RecordReader;
 
 /// Told how far a long work has got: bytes of the log read, of how many.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);

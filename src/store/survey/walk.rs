@@ -257,6 +257,49 @@ fn last_with_records(dir: &StoreDir) -> Result<Option<usize>, OpenError> {
     Ok(None)
 }
 
+/// Where a log begins and ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ends {
+    /// Behind the newest whole record.
+    pub end: u64,
+    pub first_stored_at: Option<i64>,
+    pub last_stored_at: Option<i64>,
+}
+
+/// Reads the first record and those of the newest segment that has any.
+///
+/// # Errors
+/// A file that cannot be opened.
+pub fn ends(dir: &StoreDir) -> Result<Ends, OpenError> {
+    let commitlog = dir.layout.commitlog();
+    let mut ends = Ends { end: dir.log_min(), ..Ends::default() };
+    let Some(last) = last_with_records(dir)? else { return Ok(ends) };
+    for file in &dir.segments {
+        let path = file.path(&commitlog);
+        let mut window = Window::open(&path).map_err(io_at(&path))?;
+        if let Some(at) = find(&mut window, file, 0)
+            && let Ok(view) = whole_at(&mut window, file.start, at)
+        {
+            ends.first_stored_at = Some(view.store_timestamp().0);
+            break;
+        }
+    }
+    let file = &dir.segments[last];
+    let path = file.path(&commitlog);
+    let mut window = Window::open(&path).map_err(io_at(&path))?;
+    let (mut at, mut walked) = (0, Walked { end: file.start, ..Walked::default() });
+    let mut on = |event: Event<'_>| {
+        if let Event::Record(view) = event {
+            ends.last_stored_at = Some(view.store_timestamp().0);
+        }
+    };
+    while let Some(next) = step(&mut window, file, at, true, &mut walked, &mut on) {
+        at = next;
+    }
+    ends.end = walked.end;
+    Ok(ends)
+}
+
 /// Single records, anywhere in the log.
 pub struct RecordReader<'a> {
     dir: &'a StoreDir,
