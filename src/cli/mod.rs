@@ -10,6 +10,7 @@ mod client;
 mod dump;
 mod inspect;
 mod progress;
+mod rebuild;
 mod send;
 mod serve;
 mod tail;
@@ -64,6 +65,7 @@ enum Command {
     Inspect(inspect::Args),
     Verify(verify::Args),
     Dump(dump::Args),
+    Rebuild(rebuild::Args),
 }
 
 /// Reads the command line, does what it says and gives the exit code. Wrong usage ends the process in here.
@@ -72,6 +74,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => return serve::run(args),
         Command::CheckConfig(args) => return check_config::run(args),
         Command::Inspect(args) => return inspect::run(args),
+        Command::Rebuild(args) => return rebuild::run(args),
         Command::Dump(args) => return dump::run(args),
         Command::Verify(args) => return verify::run(args),
         Command::Topic(args) => topic::run(args),
