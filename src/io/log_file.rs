@@ -100,7 +100,8 @@ impl LogFile {
             Kind::Mapped { map } => {
                 // SAFETY: the writer core is the only one that writes the log, and `at` is its append point: no reader
                 // has been shown bytes from there on.
-                unsafe { map.write(position as usize, &bytes) };
+                let store = || unsafe { map.write(position as usize, &bytes) };
+                map.guarded(store)?;
                 if durable { self.sync().await } else { Ok(()) }
             }
         }

@@ -7,6 +7,7 @@
 mod blocking;
 mod clock;
 mod files;
+mod guard;
 mod lock;
 mod log_file;
 mod residency;
@@ -18,6 +19,7 @@ pub use clock::{now, sleep, steady_ms, utc_offset_s, within, yield_if_due};
 pub use files::{
     create_full_length, fsync_dir, read_if_present, remove_if_present, replace_keeping_old, written_ranges,
 };
+pub use guard::BrokenMap;
 pub use lock::{LockError, StoreLock};
 pub use log_file::{AppendMode, LogFile, ReadFile, ZERO_LEN};
 pub use segment::{Segment, SegmentSet};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use memmap2::{Mmap, MmapOptions};
 
+use super::guard::Guard;
 use super::residency;
 use crate::types::PhyOffset;
 
@@ -18,6 +19,7 @@ pub struct Segment {
     path: PathBuf,
     file: File,
     map: Mmap,
+    guard: Guard,
 }
 
 impl Segment {
@@ -27,7 +29,8 @@ impl Segment {
         // SAFETY: nobody shortens a segment while the store's lock is held; bytes before the appended end, the only
         // ones that readers look at, do not change.
         let map = unsafe { MmapOptions::new().map(&file)? };
-        Ok(Segment { start, path: path.to_owned(), file, map })
+        let guard = Guard::over(map.as_ptr(), map.len());
+        Ok(Segment { start, path: path.to_owned(), file, map, guard })
     }
 
     pub fn start(&self) -> PhyOffset {
@@ -42,20 +45,34 @@ impl Segment {
         &self.path
     }
 
-    /// All bytes of the segment.
+    /// All bytes of the segment. For the single reader of a store that is being opened: a fault ends the process, before
+    /// anything was changed.
     pub fn bytes(&self) -> &[u8] {
         &self.map
     }
 
-    /// The bytes `[at, at + len)` of the log, or nothing if they leave the segment.
+    /// The bytes `[at, at + len)` of the log, or nothing if they leave the segment. As with [`Segment::bytes`], for a store
+    /// that is being opened.
     pub fn slice(&self, at: PhyOffset, len: usize) -> Option<&[u8]> {
         let from = usize::try_from(at.0.checked_sub(self.start.0)?).ok()?;
         self.map.get(from..from.checked_add(len)?)
     }
 
-    /// Is this range in the page cache?
+    /// Do the bytes `[at, at + len)` of the log lie in this segment?
+    pub fn holds(&self, at: PhyOffset, len: u64) -> bool {
+        at >= self.start && at.0.checked_add(len).is_some_and(|end| end <= self.end().0)
+    }
+
+    /// Hands the bytes `[at, at + len)` of the log to `take`. `None`: they leave the segment, or the mapping is broken, now
+    /// or since earlier: `take` may have run and seen zeros, and only a read of the file can tell what is wrong.
+    pub fn with<R>(&self, at: PhyOffset, len: usize, take: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let bytes = self.slice(at, len)?;
+        self.guard.run(|| take(bytes)).ok()
+    }
+
+    /// Is this range in the page cache, and does the mapping show it?
     pub fn is_resident(&self, at: PhyOffset, len: u64) -> bool {
-        residency::is_resident(&self.file, self.map.as_ptr(), at.since(self.start), len)
+        !self.guard.is_broken() && residency::is_resident(&self.file, self.map.as_ptr(), at.since(self.start), len)
     }
 }
 
