@@ -2,13 +2,16 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use memmap2::{Mmap, MmapOptions};
+use rustix::fs::Advice;
 
 use super::guard::Guard;
+use super::read_file::ReadFile;
 use super::residency;
 use crate::types::PhyOffset;
 
@@ -68,6 +71,50 @@ impl Segment {
     pub fn with<R>(&self, at: PhyOffset, len: usize, take: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let bytes = self.slice(at, len)?;
         self.guard.run(|| take(bytes)).ok()
+    }
+
+    /// The segment's file, to read what is not in memory.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn to_read(&self) -> io::Result<ReadFile> {
+        ReadFile::of(&self.file, &self.path)
+    }
+
+    /// Bytes of this range that are in the page cache, of whole pages. Blocks no longer than a system call.
+    pub fn cached_len(&self, at: PhyOffset, len: u64) -> u64 {
+        residency::cached_len(&self.file, self.map.as_ptr(), at.since(self.start), len)
+    }
+
+    /// Has the kernel read this range into the page cache. Blocking while the device's queue is full.
+    pub fn read_ahead(&self, at: PhyOffset, len: u64) {
+        /// The kernel reads no more at a time than the device takes at once, and silently leaves out the rest.
+        const PART_LEN: u64 = 128 * 1024;
+        let (from, end) = (at.since(self.start), at.since(self.start) + len);
+        for part in (from..end).step_by(PART_LEN as usize) {
+            let len = NonZeroU64::new(PART_LEN.min(end - part));
+            // A hint: without it the reader only waits longer.
+            let _ = rustix::fs::fadvise(&self.file, part, len, Advice::WillNeed);
+        }
+    }
+
+    /// Takes this range out of the page cache, but for pages that are being written. Whoever reads them next waits for
+    /// the disk. Blocking.
+    pub fn drop_cached(&self, at: PhyOffset, len: u64) {
+        let from = at.since(self.start);
+        if from.saturating_add(len) > self.map.len() as u64 {
+            return;
+        }
+        // Pages that a mapping shows are not dropped. Taking them out of this one loses nothing: they are the file's, and
+        // the next access finds them there again.
+        if !self.guard.is_broken() {
+            // SAFETY: the range lies in the live mapping of a file, shared and read-only.
+            unsafe {
+                let start = self.map.as_ptr().add(from as usize).cast_mut();
+                let _ = rustix::mm::madvise(start.cast(), len as usize, rustix::mm::Advice::LinuxDontNeed);
+            }
+        }
+        let _ = rustix::fs::fadvise(&self.file, from, NonZeroU64::new(len), Advice::DontNeed);
     }
 
     /// Is this range in the page cache, and does the mapping show it?
