@@ -50,6 +50,7 @@ pub struct Config {
     pub cores: CoresConfig,
     pub store: StoreConfig,
     pub flush: FlushConfig,
+    pub read: ReadConfig,
     pub limits: LimitsConfig,
     pub log: LogConfig,
     settings: Vec<Setting>,
@@ -182,6 +183,27 @@ pub struct FlushConfig {
     pub consumequeue_interval_ms: u64,
     pub consumequeue_least_pages: u64,
     pub consumequeue_thorough_interval_ms: u64,
+}
+
+/// How much one pull or query gives, and what it may cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadConfig {
+    /// Bytes and messages of one pull while they count as in memory.
+    pub memory_bytes_max: u64,
+    pub memory_count_max: u32,
+    /// The same while they do not.
+    pub disk_bytes_max: u64,
+    pub disk_count_max: u32,
+    /// Messages count as in memory within this share of the machine's memory from the log's end, %.
+    pub memory_percent: u64,
+    /// Bytes of consume queue units that one pull looks at.
+    pub filter_bytes_max: u64,
+    /// Consume queue files that one pull goes through while it finds nothing.
+    pub queue_files_max: u32,
+    /// Messages of a query by unique key.
+    pub query_max: u32,
+    /// Reads from the disk that a shard makes for one consumer group at a time.
+    pub cold_reads_per_group: u32,
 }
 
 /// Bounds on what clients may ask and on what may wait in the node.
@@ -324,6 +346,7 @@ impl Config {
             cores: cores(&mut gate, raw.cores),
             store: store(&mut gate, raw.store),
             flush: flush(&mut gate, raw.flush),
+            read: read(&mut gate, raw.read),
             limits: limits(&mut gate, raw.limits),
             log: log(&mut gate, raw.log),
             settings: Vec::new(),
@@ -470,6 +493,20 @@ fn flush(gate: &mut Gate<'_>, raw: raw::RawFlush) -> FlushConfig {
             60_000,
             1..=3_600_000,
         ),
+    }
+}
+
+fn read(gate: &mut Gate<'_>, raw: raw::RawRead) -> ReadConfig {
+    ReadConfig {
+        memory_bytes_max: gate.size("read.memory_bytes_max", raw.memory_bytes_max, 262_144, KIB..=8 * MIB, 1),
+        memory_count_max: gate.integer("read.memory_count_max", raw.memory_count_max, 32, 1..=1024),
+        disk_bytes_max: gate.size("read.disk_bytes_max", raw.disk_bytes_max, 65_536, KIB..=8 * MIB, 1),
+        disk_count_max: gate.integer("read.disk_count_max", raw.disk_count_max, 8, 1..=1024),
+        memory_percent: gate.integer("read.memory_percent", raw.memory_percent, 40, 0..=100),
+        filter_bytes_max: gate.size("read.filter_bytes_max", raw.filter_bytes_max, 16_000, UNIT_LEN..=MIB, 1),
+        queue_files_max: gate.integer("read.queue_files_max", raw.queue_files_max, 1, 1..=64),
+        query_max: gate.integer("read.query_max", raw.query_max, 32, 1..=64),
+        cold_reads_per_group: gate.integer("read.cold_reads_per_group", raw.cold_reads_per_group, 4, 1..=64),
     }
 }
 
