@@ -37,11 +37,7 @@ pub use open_error::OpenError;
 pub use outlet::Outlet;
 pub use queues::{QueueList, QueueRegistry, QueueView};
 pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore};
-<<<<<<< HEAD
 pub use rebuild::{Rebuilt, rebuild};
-pub use shared::{FlushMode, Shared, StageTimes, StoreSettings};
-=======
 pub use shared::{FlushMode, ReadSettings, Shared, StageTimes, StoreSettings};
->>>>>>> read
 pub use submit::{LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule};
 pub use writer::{DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};
