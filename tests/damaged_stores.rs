@@ -8,6 +8,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command as Program;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -117,6 +118,14 @@ fn assert_pulled(client: &mut Client, from: u64, to: u64) {
     }
 }
 
+/// Stops the node; `kerolox verify` finds nothing but what is in quarantine.
+fn stop_and_verify(node: &mut Node) {
+    assert_eq!(node.stop().code(), Some(0));
+    let program = Program::new(env!("CARGO_BIN_EXE_kerolox")).arg("verify").arg(node.root()).output().unwrap();
+    let said = String::from_utf8_lossy(&program.stdout).into_owned() + &String::from_utf8_lossy(&program.stderr);
+    assert_eq!(program.status.code(), Some(0), "{said}");
+}
+
 /// T1 of the cases: what was never flushed is a torn tail.
 #[test]
 fn a_torn_tail_is_cut_and_its_offset_and_place_are_given_to_the_next_message() {
@@ -142,6 +151,7 @@ fn a_torn_tail_is_cut_and_its_offset_and_place_are_given_to_the_next_message() {
         assert!(queue_bytes(&root)[49 * UNIT_LEN..].iter().all(|byte| *byte == 0));
         assert_eq!(send_one(&mut client, 49), (49, lost.phy.0));
         assert!(fs::read_to_string(root.join("kerolox/quarantine/list.json")).unwrap().contains("\"cut\""));
+        stop_and_verify(&mut node);
     }
 }
 
@@ -194,6 +204,7 @@ fn a_flushed_message_that_is_torn_is_damage_and_the_log_goes_on_behind_it() {
         assert_eq!(fs::read(root.join("kerolox/quarantine/list.json")).unwrap(), list);
         assert_eq!(node.client(HeaderType::Json).max_offset(TOPIC), 51);
     }
+    stop_and_verify(&mut node);
 }
 
 /// T4: consume queues ahead of a log whose end is gone, flushed or not.
@@ -223,6 +234,7 @@ fn units_ahead_of_the_log_are_cut_or_where_it_was_flushed_keep_their_offsets() {
         }
         let place = if covered { last.phy.0 + u64::from(last.len) } else { first.phy.0 };
         assert_eq!(send_one(&mut client, next as u64), (next as u64, place));
+        stop_and_verify(&mut node);
     }
 }
 
@@ -443,4 +455,5 @@ fn a_flipped_bit_costs_one_message_and_no_segment() {
         }
     }
     assert_eq!(files_below(&root.join("kerolox/quarantine")).len(), 2, "one copy and the list");
+    stop_and_verify(&mut node);
 }

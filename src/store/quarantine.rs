@@ -4,6 +4,7 @@
 //! A damaged region stays in the log as it is and is stepped over: by the next recovery, and by readers, whose units of
 //! lost messages hold the region's place and length (rule R4). What was cut is in the copy alone.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -53,6 +54,24 @@ impl Region {
     pub fn end(&self) -> PhyOffset {
         PhyOffset(self.phy.saturating_add(self.len))
     }
+
+    pub fn is_damaged(&self) -> bool {
+        self.kind == Kind::Damaged
+    }
+
+    /// What the queue slot of a message holds that was lost here.
+    pub fn unit(&self) -> Unit {
+        region_unit(self.start(), self.end())
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Cut => "cut",
+            Kind::Damaged => "damaged",
+        })
+    }
 }
 
 /// What the queue slot of a message holds that was lost in this region.
@@ -62,7 +81,7 @@ pub fn region_unit(start: PhyOffset, end: PhyOffset) -> Unit {
     Unit { phy: start, len, tags: TagsCode(0) }
 }
 
-/// Every region on the list, in the order in which they were found; none if there is no list. Blocking.
+/// Every region on the list, in the order of the log; none if there is no list. Blocking.
 ///
 /// # Errors
 /// A list that cannot be read, beside a predecessor that cannot be read either.
@@ -73,8 +92,11 @@ pub fn list(layout: &Layout) -> Result<Vec<Region>, OpenError> {
     let mut unreadable = None;
     for candidate in [path.clone(), PathBuf::from(bak)] {
         let Some(bytes) = read_if_present(&candidate).map_err(io_at(&candidate))? else { continue };
-        match serde_json::from_slice(&bytes) {
-            Ok(regions) => return Ok(regions),
+        match serde_json::from_slice::<Vec<Region>>(&bytes) {
+            Ok(mut regions) => {
+                regions.sort_by_key(|region| region.phy);
+                return Ok(regions);
+            }
             Err(error) => {
                 tracing::warn!(path = %candidate.display(), %error, "unreadable");
                 unreadable.get_or_insert(error.to_string());
@@ -194,7 +216,7 @@ pub struct DamagedRegions {
 impl DamagedRegions {
     /// Those of the list that lie at or behind `log_min`.
     pub fn new(listed: &[Region], log_min: PhyOffset) -> DamagedRegions {
-        let damaged = listed.iter().filter(|region| region.kind == Kind::Damaged && region.end() > log_min);
+        let damaged = listed.iter().filter(|region| region.is_damaged() && region.end() > log_min);
         let mut regions: Vec<_> = damaged.map(|region| (region.start(), region.end())).collect();
         regions.sort_unstable();
         DamagedRegions { regions }

@@ -129,7 +129,7 @@ impl<'a> LogScan<'a> {
     /// Which regions on the list need no further look. Those that were passed already are damage of this recovery, too.
     fn find_known(&mut self, from: PhyOffset, at: PhyOffset, rebuild: &mut Rebuild<'_>) -> Result<(), OpenError> {
         self.known.clear();
-        for region in self.list.iter().filter(|region| region.kind == Kind::Damaged && region.start() >= from) {
+        for region in self.list.iter().filter(|region| region.is_damaged() && region.start() >= from) {
             if quarantine::is_as_copied(self.layout, self.segments, region).map_err(io_at(&self.layout.quarantine()))? {
                 self.known.push(region.clone());
             }
@@ -307,9 +307,8 @@ impl<'a> LogScan<'a> {
                     "a Java broker that recovers this store would cut the log here; keep its messages by staying on this node");
             }
             // What it covers of older ones is part of it.
-            let covers = |other: &Region| {
-                other.kind == Kind::Damaged && other.start() < region.end() && region.start() < other.end()
-            };
+            let covers =
+                |other: &Region| other.is_damaged() && other.start() < region.end() && region.start() < other.end();
             self.list.retain(|other| !covers(other));
             self.list.push(region);
             damaged.is_listed = true;
