@@ -2,10 +2,13 @@
 
 use std::rc::Rc;
 
+use super::names;
 use super::reply::{BODY_LEN_MAX, ReplyTo};
 use super::shard::ShardBroker;
 use super::verdict::Verdict;
-use crate::types::{PhyOffset, ShardId};
+use crate::format::record::RecordView;
+use crate::store::{FlushMode, ReadError};
+use crate::types::{PhyOffset, ShardId, properties};
 use crate::wire::code::response;
 use crate::wire::headers::{QueryMessageHeader, ViewMessageHeader};
 use crate::wire::{Command, Peer};
@@ -49,7 +52,7 @@ impl ShardBroker {
         }))
     }
 
-    pub(super) fn view(&self, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
+    pub(super) fn view(self: &Rc<Self>, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
         let reply = ReplyTo::new(peer, command, self.settings.profile.version());
         let phy = match ViewMessageHeader::read(command) {
             Ok(header) => u64::try_from(header.offset).map(PhyOffset),
@@ -62,13 +65,38 @@ impl ShardBroker {
             reply.fail(response::SYSTEM_ERROR, "a commit log offset is not negative");
             return Verdict::Done;
         };
-        let store = self.store.clone();
+        let broker = Rc::clone(self);
         Verdict::Later(Box::pin(async move {
-            match store.record_at(phy).await {
+            match broker.record_by_offset(phy).await {
                 Ok(record) => reply.send(response::SUCCESS, None, &[], &record),
                 Err(error) => reply.fail(response::SYSTEM_ERROR, &error.to_string()),
             }
         }))
+    }
+
+    /// The record at an offset that a client names.
+    ///
+    /// On an async node the page cache is shown before it is flushed; a message of a sync topic is not, whoever knows
+    /// where it lies. Below the flushed position (on a sync node nothing else is shown) every message may be seen.
+    pub(super) async fn record_by_offset(&self, phy: PhyOffset) -> Result<Vec<u8>, ReadError> {
+        let bytes = self.store.record_at(phy).await?;
+        let flushed = self.store.flushed();
+        if phy.advance(bytes.len() as u64) > flushed && self.is_of_sync_topic(&bytes) {
+            return Err(ReadError::NotFlushed { phy, flushed });
+        }
+        Ok(bytes)
+    }
+
+    /// Has the topic that the message is, or finally will be, in its own policy to wait for the disk?
+    fn is_of_sync_topic(&self, record: &[u8]) -> bool {
+        let Ok(record) = RecordView::parse(record) else { return false };
+        let topic = match record.topic() {
+            names::SCHEDULE_TOPIC => properties::get(record.properties(), properties::REAL_TOPIC),
+            topic => Some(topic),
+        };
+        let directory = self.directory.load();
+        let topic = topic.and_then(|topic| directory.topics.get(topic));
+        topic.is_some_and(|topic| topic.flush() == Some(FlushMode::Sync))
     }
 }
 

@@ -98,7 +98,10 @@ impl Builder {
     pub async fn run(self: Rc<Self>, mut from_writer: Receiver<Vec<DispatchUnit>>) {
         let mut touched: Vec<usize> = Vec::new();
         while let Ok(units) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
-            if let (None, Some(first)) = (self.unsynced_since.get(), units.first()) {
+            // The first of an element is its oldest; what was held comes after newer ones.
+            if let Some(first) = units.first()
+                && self.unsynced_since.get().is_none_or(|since| first.stored_at.0 < since)
+            {
                 self.unsynced_since.set(Some(first.stored_at.0));
                 self.durable_up_to.store(first.stored_at.0, Ordering::Release);
                 self.dirtied.wake();

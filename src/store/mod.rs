@@ -32,6 +32,6 @@ pub use open_error::OpenError;
 pub use outlet::Outlet;
 pub use queues::{QueueList, QueueRegistry, QueueView};
 pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore};
-pub use shared::{FlushMode, Shared, StageTimes, StoreSettings};
+pub use shared::{FlushMode, Health, LossWindow, Poison, PutFlush, Shared, StageTimes, StoreSettings};
 pub use submit::{LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule};
 pub use writer::{DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};

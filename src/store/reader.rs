@@ -19,11 +19,11 @@ use smallvec::SmallVec;
 
 use super::index_builder::{IndexBuilder, QUERY_COUNT_MAX};
 use super::queues::{QueueView, UnitRun};
-use super::shared::Shared;
+use super::shared::{Health, PutFlush, Shared};
 use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
 use crate::format::record::{self, BadRecord, Header, RecordView};
 use crate::io::{ReadFile, Segment};
-use crate::metrics::Counters;
+use crate::metrics::{Counters, Traffic};
 use crate::queue::{Boundary, Step, TimeSearch};
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
@@ -52,6 +52,11 @@ pub enum ReadError {
         min: PhyOffset,
         max: PhyOffset,
     },
+    /// A record is there that may be seen once it is on stable storage.
+    NotFlushed {
+        phy: PhyOffset,
+        flushed: PhyOffset,
+    },
     /// There is no record at this position.
     NoRecord {
         phy: PhyOffset,
@@ -73,6 +78,9 @@ impl fmt::Display for ReadError {
         match self {
             ReadError::OutOfRange { phy, min, max } => {
                 write!(f, "no message at physical offset {phy}: the log holds {min} to {max}")
+            }
+            ReadError::NotFlushed { phy, flushed } => {
+                write!(f, "no message at physical offset {phy} yet: what is on stable storage ends at {flushed}")
             }
             ReadError::NoRecord { phy, why } => write!(f, "no message starts at physical offset {phy}: {why}"),
             ReadError::Damaged { phy, path } => {
@@ -156,20 +164,20 @@ impl ShardStore {
     pub fn put(
         &self,
         messages: &[Message<'_>],
-        wait: bool,
+        flush: PutFlush,
         done: Box<dyn FnOnce(PutOutcome)>,
     ) -> Result<(), PutRefusal> {
-        self.inner.submitter.put(messages, wait, done)
+        self.inner.submitter.put(messages, flush, done)
     }
 
     /// As [`ShardStore::put`], for who can wait.
-    pub async fn put_and_wait(&self, messages: &[Message<'_>], wait: bool) -> Result<PutOutcome, PutRefusal> {
+    pub async fn put_and_wait(&self, messages: &[Message<'_>], flush: PutFlush) -> Result<PutOutcome, PutRefusal> {
         let slot = Rc::new(RefCell::new(None));
         let answered = Rc::new(LocalWake::default());
         let (filled, wake) = (Rc::clone(&slot), Rc::clone(&answered));
         self.put(
             messages,
-            wait,
+            flush,
             Box::new(move |outcome| {
                 *filled.borrow_mut() = Some(outcome);
                 wake.wake();
@@ -182,6 +190,21 @@ impl ShardStore {
     /// Where this node can be reached, as stored in its records.
     pub fn store_host(&self) -> SocketAddr {
         self.inner.shared.settings.store_host
+    }
+
+    /// Whether puts are taken now.
+    pub fn health(&self) -> Health<'_> {
+        self.inner.shared.health()
+    }
+
+    /// Everything before this is on stable storage.
+    pub fn flushed(&self) -> PhyOffset {
+        self.inner.shared.flushed()
+    }
+
+    /// What this shard has put and got.
+    pub fn traffic(&self) -> &Traffic {
+        self.inner.submitter.traffic()
     }
 
     /// Does this position count as in memory?

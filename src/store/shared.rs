@@ -1,12 +1,15 @@
 //! What all cores know of the store: how far the log is appended, flushed and shown, and what is being waited for.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::config::ZeroAhead;
 use crate::io::{AppendMode, SegmentSet};
-use crate::metrics::Counters;
+use crate::metrics::{Counters, Traffic};
 use crate::types::PhyOffset;
 
 /// Does a put wait for stable storage?
@@ -30,6 +33,77 @@ impl std::fmt::Display for StageTimes {
     }
 }
 
+/// What a put wants of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutFlush {
+    /// What its topic says, whatever the node's default is.
+    pub topic: Option<FlushMode>,
+    /// May its sender be kept waiting? Not for WAIT=false.
+    pub may_wait: bool,
+}
+
+/// What a loss of power would take: what is appended and not on stable storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossWindow {
+    pub len: u64,
+    /// Age of the oldest such byte; 0 if there is none.
+    pub ms: u64,
+}
+
+/// Whether the store takes messages, and if not, why. Reads go on in every state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health<'a> {
+    Ok,
+    /// A write or sync of the commit log failed; only a restart, which recovers, ends this.
+    Poisoned(&'a Poison),
+    /// A consume queue or index file cannot be made or extended; ends by itself once it can.
+    BuilderStuck,
+    Stopping,
+}
+
+/// What poisoned the writer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Poison {
+    /// `write` or `sync`.
+    pub what: &'static str,
+    pub path: PathBuf,
+    pub why: String,
+    /// Nothing at or above this position is promised.
+    pub flushed: PhyOffset,
+}
+
+impl Health<'_> {
+    /// One word for machines.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Health::Ok => "ok",
+            Health::Poisoned(_) => "poisoned",
+            Health::BuilderStuck => "builder-stuck",
+            Health::Stopping => "stopping",
+        }
+    }
+}
+
+/// The whole sentence: what is wrong and what to do.
+impl fmt::Display for Health<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Health::Ok => f.write_str("the node takes messages"),
+            Health::Poisoned(Poison { what, path, why, flushed }) => write!(
+                f,
+                "a {what} of the commit log failed ({}: {why}); what is on stable storage ends at {flushed}, and the node \
+                 takes no messages until it is restarted",
+                path.display()
+            ),
+            Health::BuilderStuck => f.write_str(
+                "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or \
+                 raise the limit of open files",
+            ),
+            Health::Stopping => f.write_str("the node is stopping"),
+        }
+    }
+}
+
 /// Checked settings of the store; plain values, as hot code wants them.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
@@ -50,8 +124,8 @@ pub struct StoreSettings {
     pub sync_timeout_ms: u64,
     pub consumequeue_flush_interval_ms: u64,
     pub consumequeue_thorough_interval_ms: u64,
-    /// Zero the log ahead of the append point.
-    pub zero_ahead: bool,
+    /// Zero the log ahead of the append point; auto: once somebody waits for flushes.
+    pub zero_ahead: ZeroAhead,
     /// Delay of each level, in ms; what recovery needs to know when a delayed message is due.
     pub delays_ms: Vec<i64>,
     /// Bounds of what may be on its way to the writer, over all shards.
@@ -72,7 +146,11 @@ pub struct Shared {
     flushed: AtomicU64,
     /// End of what dispatch and readers may see.
     confirm: AtomicU64,
-    poisoned: AtomicBool,
+    /// When the oldest byte between `flushed` and `appended` was appended (steady ms); `u64::MAX`: there is none.
+    unflushed_since_ms: AtomicU64,
+    /// When the oldest put of the turn that runs came in (steady ms); 0: none runs.
+    turn_opened_ms: AtomicU64,
+    poison: OnceLock<Poison>,
     /// Builders that cannot go on (their disk is full): no puts until all can.
     builders_stuck: AtomicU32,
     stopping: AtomicBool,
@@ -85,6 +163,8 @@ pub struct Shared {
     /// Store time of the newest flushed record, for the checkpoint.
     pub flushed_stored_at: AtomicU64,
     pub counters: Counters,
+    /// What each shard has put and got; one element a [`Submitter`](super::Submitter).
+    pub traffic: boxcar::Vec<std::sync::Arc<Traffic>>,
     /// Bytes of physical memory, for what counts as "in memory".
     memory_len: u64,
 }
@@ -98,7 +178,9 @@ impl Shared {
             appended: AtomicU64::new(end.0),
             flushed: AtomicU64::new(end.0),
             confirm: AtomicU64::new(end.0),
-            poisoned: AtomicBool::new(false),
+            unflushed_since_ms: AtomicU64::new(u64::MAX),
+            turn_opened_ms: AtomicU64::new(0),
+            poison: OnceLock::new(),
             builders_stuck: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             write_us: AtomicU32::new(0),
@@ -107,6 +189,7 @@ impl Shared {
             inflight_len: AtomicU64::new(0),
             flushed_stored_at: AtomicU64::new(0),
             counters: Counters::default(),
+            traffic: boxcar::Vec::new(),
             memory_len,
         }
     }
@@ -135,12 +218,41 @@ impl Shared {
         self.confirm.store(end.0, Ordering::Release);
     }
 
-    pub fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
+    /// How much, and how old, what a loss of power would take is now.
+    pub fn loss_window(&self) -> LossWindow {
+        // In this order: what is flushed later was appended before.
+        let flushed = self.flushed();
+        let since_ms = self.unflushed_since_ms.load(Ordering::Acquire);
+        match self.appended().0.saturating_sub(flushed.0) {
+            0 => LossWindow::default(),
+            len => LossWindow { len, ms: crate::io::steady_ms().saturating_sub(since_ms) },
+        }
     }
 
-    pub fn poison(&self) {
-        self.poisoned.store(true, Ordering::Release);
+    pub fn set_unflushed_since(&self, since_ms: Option<u64>) {
+        self.unflushed_since_ms.store(since_ms.unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// How long the oldest put of the turn that runs has been waiting, in ms; 0 if none runs.
+    pub fn head_wait_ms(&self) -> u64 {
+        match self.turn_opened_ms.load(Ordering::Relaxed) {
+            0 => 0,
+            opened_ms => crate::io::steady_ms().saturating_sub(opened_ms),
+        }
+    }
+
+    /// 0: no turn runs.
+    pub fn set_turn_opened(&self, opened_ms: u64) {
+        self.turn_opened_ms.store(opened_ms, Ordering::Relaxed);
+    }
+
+    pub fn is_poisoned(&self) -> bool {
+        self.poison.get().is_some()
+    }
+
+    /// The first reason stays: what fails later follows from it.
+    pub fn set_poison(&self, poison: Poison) {
+        let _ = self.poison.set(poison);
     }
 
     /// One more builder cannot go on.
@@ -157,17 +269,30 @@ impl Shared {
         self.stopping.store(true, Ordering::Release);
     }
 
+    /// Whether puts are taken now; what cannot mend itself comes first.
+    pub fn health(&self) -> Health<'_> {
+        if let Some(poison) = self.poison.get() {
+            Health::Poisoned(poison)
+        } else if self.builders_stuck.load(Ordering::Acquire) > 0 {
+            Health::BuilderStuck
+        } else if self.stopping.load(Ordering::Acquire) {
+            Health::Stopping
+        } else {
+            Health::Ok
+        }
+    }
+
     /// Why no put is taken now, if so.
-    pub fn refusal(&self) -> Option<&'static str> {
-        if self.is_poisoned() {
-            return Some("a write or sync of the commit log failed; the node takes no messages until it is restarted");
+    pub fn refusal(&self) -> Option<String> {
+        match self.health() {
+            Health::Ok => None,
+            health => Some(health.to_string()),
         }
-        if self.builders_stuck.load(Ordering::Acquire) > 0 {
-            return Some(
-                "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or raise the limit of open files",
-            );
-        }
-        self.stopping.load(Ordering::Acquire).then_some("the node is stopping")
+    }
+
+    /// The policy of a put: that of its topic, else the node's.
+    pub fn flush_mode(&self, topic: Option<FlushMode>) -> FlushMode {
+        topic.unwrap_or(self.settings.flush)
     }
 
     /// How long the newest write and flush took.
