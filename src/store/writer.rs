@@ -6,7 +6,8 @@
 //!
 //! What readers see follows the policies of node and topics. On a sync node it is what is flushed, of every topic. On an
 //! async node it is what is written; only puts of sync topics are held until they are flushed, and with them what comes
-//! behind them in the same queue, since a queue's units are given out in their order. Other queues do not wait for them.
+//! behind them in the same queue, since a queue's units are given out in their order. Other queues do not wait for them:
+//! no turn of an async node waits for a flush, a task of its own does.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -122,6 +123,9 @@ pub struct Writer {
     zero: LocalWake,
     zeroing: Cell<Option<(PhyOffset, PhyOffset)>>,
     zeroing_done: LocalWake,
+    /// Where a turn of an async node wants to be flushed to.
+    flush_to: Cell<Option<PhyOffset>>,
+    flush_now: LocalWake,
     /// A held put has come that no flush is under way for.
     flush_soon: LocalWake,
     /// When the turn that runs began (steady ms); 0: none runs.
@@ -270,6 +274,8 @@ impl Writer {
                 ZeroAhead::Off => false,
                 ZeroAhead::Auto => shared.settings.flush == FlushMode::Sync,
             }),
+            flush_to: Cell::new(None),
+            flush_now: LocalWake::default(),
             flush_soon: LocalWake::default(),
             next_waiter: Cell::new(0),
             flush_stored_at: Cell::new(start.last_stored_at),
@@ -302,6 +308,7 @@ impl Writer {
         let this = Rc::clone(self);
         tasks.push(Box::pin(async move { this.keys.run().await }));
         tasks.push(Box::pin(Rc::clone(self).run_flusher()));
+        tasks.push(Box::pin(Rc::clone(self).run_flushes()));
         tasks.push(Box::pin(Rc::clone(self).run_deadlines()));
         tasks.push(Box::pin(Rc::clone(self).run_preparer()));
         if self.shared.settings.zero_ahead != ZeroAhead::Off {
@@ -412,10 +419,11 @@ impl Writer {
         let waiter = group.waiter.map(|id| (id, group.deadline_ms));
         self.groups.borrow_mut().push_back(group);
         // Write and flush in one, if somebody waits. A durable write covers only itself, so everything below it must be
-        // flushed already, and no other flush may run.
+        // flushed already, and no other flush may run. Not on an async node, where others would wait with them.
         let durable = {
             let commit = self.commit.borrow();
-            waiter.is_some()
+            self.shared.settings.flush == FlushMode::Sync
+                && waiter.is_some()
                 && !commit.is_flushing()
                 && commit.flushed() == start
                 && pieces.iter().all(|piece| piece.file.writes_durably())
@@ -447,7 +455,11 @@ impl Writer {
             None => self.step(appended),
         };
         match flush_to {
-            Some(to) => self.flush(to).await,
+            Some(to) if self.shared.settings.flush == FlushMode::Sync => self.flush(to).await,
+            Some(to) => {
+                self.flush_to.set(Some(to));
+                self.flush_now.wake();
+            }
             None => self.unflushed.wake(),
         }
         if self.held_to.get() > self.commit.borrow().flushed() {
@@ -854,6 +866,16 @@ impl Writer {
         }
     }
 
+    /// On an async node flushes what somebody waits for, beside the turns.
+    async fn run_flushes(self: Rc<Self>) {
+        loop {
+            self.flush_now.wait().await;
+            if let Some(to) = self.flush_to.take() {
+                self.flush(to).await;
+            }
+        }
+    }
+
     /// Flushes what nobody waits for: on an async node by the interval rule, on a sync node soon.
     async fn run_flusher(self: Rc<Self>) {
         let settings = self.shared.settings.clone();
@@ -1079,3 +1101,6 @@ async fn make_segment(
     let file = open_log_file(shared, layout, start).await?;
     Ok(Prepared { file, segment: Arc::new(segment) })
 }
+
+#[cfg(test)]
+mod tests;
