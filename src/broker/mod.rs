@@ -33,6 +33,7 @@ pub mod names;
 mod offsets;
 mod pull;
 mod reply;
+pub mod runtime_info;
 mod send;
 mod send_back;
 pub mod shard;

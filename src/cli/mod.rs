@@ -1,13 +1,14 @@
 //! The door: what `kerolox` can be told on the command line. One file a subcommand.
 //!
 //! `serve` starts the node; `check-config` shows its settings; `topic`, `send` and `tail` are a small client for people
-//! without a JVM, which speaks to any RocketMQ broker over plain blocking sockets. Results go to standard output,
+//! without a JVM, which speaks to any RocketMQ broker over plain blocking sockets, and `status` asks one how it is. Results go to standard output,
 //! progress and complaints to standard error.
 
 mod check_config;
 mod client;
 mod send;
 mod serve;
+mod status;
 mod tail;
 mod topic;
 
@@ -52,6 +53,7 @@ struct Cli {
 enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
+    Status(status::Args),
     Topic(topic::Args),
     Send(send::Args),
     Tail(tail::Args),
@@ -62,6 +64,7 @@ pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => return serve::run(args),
         Command::CheckConfig(args) => return check_config::run(args),
+        Command::Status(args) => status::run(args),
         Command::Topic(args) => topic::run(args),
         Command::Send(args) => send::run(args),
         Command::Tail(args) => tail::run(args),
@@ -80,7 +83,7 @@ pub fn run() -> ExitCode {
 #[derive(Debug)]
 enum Failure {
     Client(ClientError),
-    /// What was asked for is not there; the text says what to do.
+    /// What was asked for is not there, or not as it should be; the text says what to do.
     NotThere(String),
     /// Standard output takes no more; a closed pipe (`| head`) is no failure.
     Output(io::Error),

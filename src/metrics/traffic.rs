@@ -1,7 +1,6 @@
 //! What one shard has put and got since the node started, and how long its puts took.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 /// Upper ends in ms, exclusive, of the classes that Java's brokers count put times in; the first class is below a
 /// millisecond, the last has no end. Source: RocketMQ 5.x `StoreStatsService.java`.
@@ -94,8 +93,8 @@ impl Traffic {
     }
 
     /// A get that had to read from the disk took so long.
-    pub fn note_get_time(&self, took: Duration) {
-        self.get_us_max.raise(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    pub fn note_get_time(&self, took_us: u64) {
+        self.get_us_max.raise(took_us);
     }
 }
 
@@ -230,7 +229,7 @@ mod tests {
         two.note_failed_put();
         one.note_get(32);
         two.note_get(0);
-        two.note_get_time(Duration::from_micros(1500));
+        two.note_get_time(1500);
         let sum = totals(&[&one, &two]);
         assert_eq!((sum.puts, sum.put_len, sum.puts_failed), (199, 29_800, 1));
         assert_eq!((sum.gets_found, sum.gets_missed, sum.got, sum.get_us_max), (1, 1, 32, 1500));

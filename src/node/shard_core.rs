@@ -85,6 +85,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
     let delays = Rc::new(DelayProgress::starting_at(
         parts.control.iter().flat_map(|c| c.delay_offsets.table.iter().map(|(level, next)| (*level, *next))),
     ));
+    let mut store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), None);
     let mut side: Vec<glommio::Task<()>> = Vec::new();
     let mut derived: Vec<glommio::Task<()>> = Vec::new();
     let mut control = None;
@@ -99,6 +100,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         );
         derived.push(glommio::spawn_local(Rc::clone(&builder).run(c.keys)));
         side.push(glommio::spawn_local(Rc::clone(&builder).run_reserve()));
+        store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), Some(Rc::clone(&builder)));
         index = Some(builder);
         let tables = Control::new(c.settings, c.tables, Box::new(c.registry), Arc::clone(&directory));
         let core = ControlCore::new(
@@ -107,10 +109,12 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
             Rc::clone(&hub),
             layout.clone(),
             blocking.clone(),
-            settings.profile.version(),
+            settings.profile,
             c.name_servers,
             Rc::clone(&delays),
             Arc::clone(&shared),
+            store.clone(),
+            Arc::clone(&directory),
             c.delay_offsets,
         );
         side.extend(core.side_tasks().into_iter().map(glommio::spawn_local));
@@ -125,7 +129,6 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         side.push(glommio::spawn_local(keeper.run()));
         control = Some(core);
     }
-    let store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), index.clone());
     let link = Rc::new(Link { shard, mesh: Rc::clone(&mesh), control: control.clone(), tickets: RefCell::default() });
     let levels = settings.delay_levels.clone();
     let broker = ShardBroker::new(store.clone(), Arc::clone(&directory), Rc::clone(&link) as _, settings);

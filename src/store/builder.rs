@@ -116,6 +116,7 @@ impl Builder {
                 }
             }
             self.publish(&mut touched);
+            self.shared.note_built(units.iter().map(|unit| u64::from(unit.len)).sum());
             self.tell(&units);
             crate::io::yield_if_due().await;
         }

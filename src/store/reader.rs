@@ -456,6 +456,13 @@ impl Found {
 
     /// Reads the records from the disk.
     pub async fn load(self) -> Result<Bytes, ReadError> {
+        let (inner, began_us) = (Rc::clone(&self.inner), crate::io::steady_us());
+        let loaded = self.read().await;
+        inner.submitter.traffic().note_get_time(crate::io::steady_us().saturating_sub(began_us));
+        loaded
+    }
+
+    async fn read(self) -> Result<Bytes, ReadError> {
         let shared = &self.inner.shared;
         let mut out = Vec::with_capacity(self.len);
         let mut index = 0;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::config::ZeroAhead;
 use crate::io::{AppendMode, SegmentSet};
-use crate::metrics::{Counters, Traffic};
+use crate::metrics::{Counters, Traffic, TrafficTotals};
 use crate::types::PhyOffset;
 
 /// Does a put wait for stable storage?
@@ -150,6 +150,11 @@ pub struct Shared {
     unflushed_since_ms: AtomicU64,
     /// When the oldest put of the turn that runs came in (steady ms); 0: none runs.
     turn_opened_ms: AtomicU64,
+    /// When the turn that runs began (steady ms); 0: none runs.
+    turn_since_ms: AtomicU64,
+    /// Bytes of records that builders of consume queues were told of, and of those that they have built.
+    dispatched_len: AtomicU64,
+    built_len: AtomicU64,
     poison: OnceLock<Poison>,
     /// Builders that cannot go on (their disk is full): no puts until all can.
     builders_stuck: AtomicU32,
@@ -180,6 +185,9 @@ impl Shared {
             confirm: AtomicU64::new(end.0),
             unflushed_since_ms: AtomicU64::new(u64::MAX),
             turn_opened_ms: AtomicU64::new(0),
+            turn_since_ms: AtomicU64::new(0),
+            dispatched_len: AtomicU64::new(0),
+            built_len: AtomicU64::new(0),
             poison: OnceLock::new(),
             builders_stuck: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
@@ -239,6 +247,51 @@ impl Shared {
             0 => 0,
             opened_ms => crate::io::steady_ms().saturating_sub(opened_ms),
         }
+    }
+
+    /// 0: none runs.
+    pub fn turn_since_ms(&self) -> u64 {
+        self.turn_since_ms.load(Ordering::Relaxed)
+    }
+
+    pub fn set_turn_since(&self, since_ms: u64) {
+        self.turn_since_ms.store(since_ms, Ordering::Relaxed);
+    }
+
+    /// How long the turn that runs has been at it, in ms; 0 if none runs.
+    pub fn turn_ms(&self) -> u64 {
+        match self.turn_since_ms() {
+            0 => 0,
+            since_ms => crate::io::steady_ms().saturating_sub(since_ms),
+        }
+    }
+
+    /// By the writer core.
+    pub fn note_dispatched(&self, len: u64) {
+        self.dispatched_len.fetch_add(len, Ordering::Relaxed);
+    }
+
+    /// By any shard that builds.
+    pub fn note_built(&self, len: u64) {
+        self.built_len.fetch_add(len, Ordering::Relaxed);
+    }
+
+    /// Bytes of records that builders were told of and have not built.
+    pub fn dispatch_behind(&self) -> u64 {
+        let built = self.built_len.load(Ordering::Acquire);
+        self.dispatched_len.load(Ordering::Relaxed).saturating_sub(built)
+    }
+
+    /// Puts on their way to the writer, over all shards.
+    pub fn inflight_count(&self) -> u64 {
+        self.inflight_count.load(Ordering::Relaxed)
+    }
+
+    /// What all shards have put and got so far.
+    pub fn traffic_totals(&self) -> TrafficTotals {
+        let mut totals = TrafficTotals::default();
+        self.traffic.iter().for_each(|(_, shard)| totals.add(shard));
+        totals
     }
 
     /// 0: no turn runs.

@@ -128,8 +128,6 @@ pub struct Writer {
     flush_now: LocalWake,
     /// A held put has come that no flush is under way for.
     flush_soon: LocalWake,
-    /// When the turn that runs began (steady ms); 0: none runs.
-    turn_since: Cell<u64>,
     stages: RefCell<Stages>,
 }
 
@@ -288,7 +286,6 @@ impl Writer {
             zero: LocalWake::default(),
             zeroing: Cell::new(None),
             zeroing_done: LocalWake::default(),
-            turn_since: Cell::new(0),
             stages: RefCell::default(),
             shared,
             layout,
@@ -322,7 +319,7 @@ impl Writer {
         self.wake_zeroer();
         self.prepare_if_near();
         while let Some(batches) = self.gather().await {
-            self.turn_since.set(crate::io::steady_ms().max(1));
+            self.shared.set_turn_since(crate::io::steady_ms().max(1));
             self.busy.wake();
             self.turn(batches).await;
             // A stalled builder stalls the writer, and so the senders: building is always cheaper than appending.
@@ -331,7 +328,7 @@ impl Writer {
                 self.dispatched().await;
             }
             self.bound_held().await;
-            self.turn_since.set(0);
+            self.shared.set_turn_since(0);
             self.shared.set_turn_opened(0);
             // In mmap mode a turn need not wait for anything.
             crate::io::yield_if_due().await;
@@ -802,6 +799,7 @@ impl Writer {
     fn dispatch(&self, derived: Derived) {
         for (outlet, units) in self.dispatch.iter().zip(derived.units) {
             if !units.is_empty() {
+                self.shared.note_dispatched(units.iter().map(|unit| u64::from(unit.len)).sum());
                 outlet.send(units);
             }
         }
@@ -918,12 +916,12 @@ impl Writer {
     async fn run_deadlines(self: Rc<Self>) {
         loop {
             self.busy.wait().await;
-            while self.turn_since.get() != 0 || self.commit.borrow().has_waiters() {
+            while self.shared.turn_since_ms() != 0 || self.commit.borrow().has_waiters() {
                 crate::io::sleep(Duration::from_millis(TICK_MS)).await;
                 let now_ms = crate::io::steady_ms();
                 self.answer_overdue(now_ms);
                 let limit = self.shared.settings.put_wait_ms_max;
-                if self.turn_since.get() != 0 && now_ms.saturating_sub(self.turn_since.get()) > limit {
+                if self.shared.turn_since_ms() != 0 && now_ms.saturating_sub(self.shared.turn_since_ms()) > limit {
                     self.bounce_expired(now_ms, limit);
                 }
             }
