@@ -17,6 +17,7 @@ pub(super) struct RawConfig {
     pub cores: RawCores,
     pub store: RawStore,
     pub flush: RawFlush,
+    pub read: RawRead,
     pub limits: RawLimits,
     pub log: RawLog,
 }
@@ -80,6 +81,20 @@ pub(super) struct RawFlush {
     pub consumequeue_interval_ms: Raw,
     pub consumequeue_least_pages: Raw,
     pub consumequeue_thorough_interval_ms: Raw,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRead {
+    pub memory_bytes_max: Raw,
+    pub memory_count_max: Raw,
+    pub disk_bytes_max: Raw,
+    pub disk_count_max: Raw,
+    pub memory_percent: Raw,
+    pub filter_bytes_max: Raw,
+    pub queue_files_max: Raw,
+    pub query_max: Raw,
+    pub cold_reads_per_group: Raw,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -20,7 +20,7 @@ use crate::format::names;
 use crate::format::record::RecordView;
 use crate::io::{self, Blocking};
 use crate::net::{self, Hub};
-use crate::store::{Layout, QueueRegistry, QueueView, ShardStore, Shared};
+use crate::store::{Layout, QueueRegistry, QueueView, Reader, ShardStore, Shared};
 use crate::types::{QueueKey, QueueOffset, ShardId, Timestamp};
 use crate::wire::code::{request, response};
 use crate::wire::lists::KvTable;
@@ -173,7 +173,7 @@ impl ControlCore {
                 (log_disk, io::disk_usage(&queues).ok().or(log_disk))
             })
             .await;
-        let oldest = self.store.record_at(self.shared.segments.min()).await.ok();
+        let oldest = self.store.record_at(&Reader::Lookup, self.shared.segments.min()).await.ok();
         let earliest = oldest.and_then(|record| Some(RecordView::parse(&record).ok()?.store_timestamp()));
         let shared = &self.shared;
         let (at_ms, (boot, boot_ms)) = (io::steady_ms(), self.boot);
@@ -525,7 +525,7 @@ impl QueueMaker for Registry {
     }
 
     fn starts_in_memory(&self, queue: &Arc<QueueView>) -> bool {
-        queue.units_from(QueueOffset(0)).is_none_or(|run| self.shared.in_memory(run.get(0).phy))
+        queue.units_from(QueueOffset(0)).and_then(|run| run.first()).is_none_or(|unit| self.shared.in_memory(unit.phy))
     }
 }
 

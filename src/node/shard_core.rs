@@ -43,6 +43,8 @@ pub struct ShardParts {
     pub shared: Arc<Shared>,
     pub layout: Layout,
     pub blocking: Blocking,
+    /// Tells the page cache what is read next and what no more.
+    pub cache_thread: Blocking,
     pub directory: SharedDirectory,
     pub queues: QueueList,
     pub settings: ShardSettings,
@@ -85,7 +87,9 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
     let delays = Rc::new(DelayProgress::starting_at(
         parts.control.iter().flat_map(|c| c.delay_offsets.table.iter().map(|(level, next)| (*level, *next))),
     ));
-    let mut store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), None);
+    let with_index =
+        |index| ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), index, parts.cache_thread.clone());
+    let mut store = with_index(None);
     let mut side: Vec<glommio::Task<()>> = Vec::new();
     let mut derived: Vec<glommio::Task<()>> = Vec::new();
     let mut control = None;
@@ -100,7 +104,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         );
         derived.push(glommio::spawn_local(Rc::clone(&builder).run(c.keys)));
         side.push(glommio::spawn_local(Rc::clone(&builder).run_reserve()));
-        store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), Some(Rc::clone(&builder)));
+        store = with_index(Some(Rc::clone(&builder)));
         index = Some(builder);
         let tables = Control::new(c.settings, c.tables, Box::new(c.registry), Arc::clone(&directory));
         let core = ControlCore::new(

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 
 use crate::format::unit::{UNIT_LEN, Unit};
-use crate::io::SharedMap;
+use crate::io::{BrokenMap, SharedMap};
 use crate::types::{QueueHandle, QueueKey, QueueOffset, ShardId};
 
 /// One file of a consume queue, mapped.
@@ -78,7 +78,7 @@ impl UnitRun {
         self.count == 0
     }
 
-    /// The unit `index` places behind the first of the run.
+    /// The unit `index` places behind the first of the run. Only while the store is opened: a fault ends the process.
     ///
     /// # Panics
     /// If the run is shorter.
@@ -93,9 +93,29 @@ impl UnitRun {
         self.file.map.is_resident(at, count.min(self.count) * UNIT_LEN)
     }
 
-    /// Byte position in the file, and path of it: for warming it up with a cold read.
-    pub fn place(&self) -> (&Path, u64) {
-        (self.file.map.path(), (self.from - self.file.first.0) * UNIT_LEN as u64)
+    /// Copies the units from place `index` on, as they stand in the file and as many as `out` holds. Gives how many, which
+    /// are fewer at the run's end.
+    ///
+    /// # Errors
+    /// The mapping is broken: read the file.
+    pub fn copy(&self, index: usize, out: &mut [u8]) -> Result<usize, BrokenMap> {
+        let count = (out.len() / UNIT_LEN).min(self.count.saturating_sub(index));
+        let at = (self.from - self.file.first.0) as usize * UNIT_LEN + index * UNIT_LEN;
+        self.file.map.guarded(|| {
+            out[..count * UNIT_LEN].copy_from_slice(self.file.map.bytes(at, count * UNIT_LEN));
+            count
+        })
+    }
+
+    /// Its first unit, if the mapping shows it.
+    pub fn first(&self) -> Option<Unit> {
+        let mut bytes = [0; UNIT_LEN];
+        self.copy(0, &mut bytes).ok().filter(|count| *count == 1).map(|_| Unit::decode(&bytes))
+    }
+
+    /// The file and the byte position in it: for reading what is not in memory.
+    pub fn place(&self) -> (&SharedMap, u64) {
+        (&self.file.map, (self.from - self.file.first.0) * UNIT_LEN as u64)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod request {
     pub const SEARCH_OFFSET_BY_TIMESTAMP: i32 = 29;
     pub const GET_MAX_OFFSET: i32 = 30;
     pub const GET_MIN_OFFSET: i32 = 31;
+    pub const GET_EARLIEST_MSG_STORETIME: i32 = 32;
     pub const VIEW_MESSAGE_BY_ID: i32 = 33;
     pub const HEART_BEAT: i32 = 34;
     pub const UNREGISTER_CLIENT: i32 = 35;
