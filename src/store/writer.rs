@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -430,7 +431,7 @@ impl Writer {
         let began = Instant::now();
         let written = self.write(pieces, durable).await;
         if let Err(error) = &written {
-            self.poison("write", error);
+            self.poison("write", self.current_file().path(), error);
         }
         if self.shared.is_poisoned() {
             self.send_replies(immediate.into_iter().map(failed).collect());
@@ -700,7 +701,7 @@ impl Writer {
             let began = Instant::now();
             for file in files {
                 if let Err(error) = file.sync().await {
-                    self.poison("sync", &error);
+                    self.poison("sync", file.path(), &error);
                     return;
                 }
             }
@@ -825,15 +826,14 @@ impl Writer {
 
     /// A write or sync failed: nothing that is not flushed is promised, nobody is kept waiting, and nothing is written
     /// again before a restart.
-    fn poison(&self, what: &'static str, error: &io::Error) {
+    fn poison(&self, what: &'static str, path: &Path, error: &io::Error) {
         if self.shared.is_poisoned() {
             return;
         }
         let at = self.commit.borrow().flushed();
-        let path = self.current_file().path().to_owned();
         tracing::error!(path = %path.display(), flushed = %at, %error, "commit log {what} failed; the node takes no messages until it is restarted");
         let why = error.to_string();
-        self.shared.set_poison(Poison { what, path, why, flushed: at });
+        self.shared.set_poison(Poison { what, path: path.to_owned(), why, flushed: at });
         self.shown.wake();
         let mut actions = Vec::new();
         self.commit.borrow_mut().step(Event::FlushFailed, &mut actions);
@@ -1048,7 +1048,7 @@ impl Writer {
                         tracing::warn!(path = %file.path().display(), %error, "zeroing ahead stops; flushes will be slower");
                         return;
                     }
-                    Err(error) => return self.poison("write", &error),
+                    Err(error) => return self.poison("write", file.path(), &error),
                 }
                 zeroed_to = to;
                 unsynced += ZERO_LEN as u64;
@@ -1056,7 +1056,7 @@ impl Writer {
                     unsynced = 0;
                     // The kernel tells of lost pages once: the next flush of the log would not hear of them.
                     if let Err(error) = file.sync().await {
-                        return self.poison("sync", &error);
+                        return self.poison("sync", file.path(), &error);
                     }
                 }
             }

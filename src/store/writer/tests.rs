@@ -45,6 +45,9 @@ struct World {
     /// The next change waits for a place among these.
     waits: Cell<bool>,
     sync_fails: Cell<bool>,
+    /// End of what is in the page cache, and of what is on stable storage without a hole below it.
+    written: Cell<u64>,
+    stable: Cell<u64>,
 }
 
 impl World {
@@ -80,6 +83,9 @@ impl Tap for Seen {
     fn io_delay(&self) -> Task {
         let world = Rc::clone(&self.0);
         let mut waits = world.waits.replace(false);
+        let is_sync = world.done.borrow().last() == Some(&Done::Sync);
+        // A sync covers what was written before it began.
+        let covers = if is_sync { world.written.get() } else { 0 };
         Box::pin(poll_fn(move |_| {
             if waits && let Some(left) = world.allowed.get() {
                 if left == 0 {
@@ -88,8 +94,18 @@ impl Tap for Seen {
                 world.allowed.set(Some(left - 1));
                 waits = false;
             }
+            world.stable.set(world.stable.get().max(covers));
             Poll::Ready(())
         }))
+    }
+
+    fn written(&self, _path: &std::path::Path, at: u64, len: usize, durable: bool) {
+        let end = at + len as u64;
+        self.0.written.set(self.0.written.get().max(end));
+        // O_DSYNC covers its own write and nothing else.
+        if durable && at <= self.0.stable.get() {
+            self.0.stable.set(self.0.stable.get().max(end));
+        }
     }
 
     fn steady_ms(&self) -> u64 {
@@ -461,10 +477,11 @@ fn zeroing_ahead_by_itself_begins_with_the_first_message_of_a_sync_topic() {
     assert!(writes > 2, "{writes} writes");
 }
 
-/// Whatever comes in which order: a queue's units are shown in their order, none of a sync topic before its flush, none
-/// of a queue without such a message later than it is written, and all in the end.
+/// Whatever comes in which order: a queue's units are shown in their order, none of a sync topic before it is on stable
+/// storage, who waits is not answered before that either, the flushed position is never ahead of the disk, and in the end
+/// all is shown and answered.
 #[test]
-fn policies_mixed_at_random_break_no_order_and_show_nothing_early() {
+fn policies_mixed_at_random_break_no_order_and_promise_nothing_early() {
     use proptest::prelude::*;
     let step = (0u8..8, 0usize..4, 0u8..4);
     let config = ProptestConfig { cases: 96, ..ProptestConfig::default() };
@@ -475,8 +492,10 @@ fn policies_mixed_at_random_break_no_order_and_show_nothing_early() {
         let mut sent: Vec<Vec<bool>> = vec![Vec::new(); 4];
         let mut next = [0u64; 4];
         let record_len = 91 + 5 + 2;
-        let mut total = 0u64;
+        let (mut total, mut answered) = (0u64, 0u64);
         let mut ends: Vec<Vec<u64>> = vec![Vec::new(); 4];
+        // By number: where it ends if its sender waits for the disk.
+        let mut waited: Vec<Option<u64>> = Vec::new();
         for (what, queue, flush) in steps {
             match what {
                 0..=3 => {
@@ -485,18 +504,25 @@ fn policies_mixed_at_random_break_no_order_and_show_nothing_early() {
                     total += record_len;
                     sent[queue].push(flush.topic == Some(FlushMode::Sync));
                     ends[queue].push(total);
+                    waited.push((flush == SYNC).then_some(total));
                 }
                 4 => bench.run(),
                 5 => bench.pass_ms(4),
                 _ => bench.let_one_sync_end(),
             }
             let flushed = bench.shared.flushed().0;
+            prop_assert!(flushed <= bench.world.stable.get());
+            for (number, status) in bench.answers() {
+                prop_assert_eq!(status, PutStatus::Ok);
+                answered += 1;
+                prop_assert!(waited[number as usize].is_none_or(|end| end <= bench.world.stable.get()));
+            }
             for (queue, offset) in bench.shown() {
                 let queue = queue as usize;
                 prop_assert_eq!(offset, next[queue]);
                 next[queue] += 1;
                 if sync_node || sent[queue][offset as usize] {
-                    prop_assert!(ends[queue][offset as usize] <= flushed);
+                    prop_assert!(ends[queue][offset as usize] <= bench.world.stable.get());
                 }
             }
         }
@@ -508,7 +534,8 @@ fn policies_mixed_at_random_break_no_order_and_show_nothing_early() {
         }
         let counts: Vec<u64> = sent.iter().map(|queue| queue.len() as u64).collect();
         prop_assert_eq!(next.to_vec(), counts);
-        prop_assert_eq!(bench.answers().len() as u64, total / record_len);
+        answered += bench.answers().len() as u64;
+        prop_assert_eq!(answered, total / record_len);
         prop_assert_eq!(bench.submitter.pending(), 0);
     });
 }
