@@ -6,26 +6,46 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::types::Timestamp;
 
+/// When every simulation begins.
+#[cfg(test)]
+const SIMULATION_EPOCH_MS: i64 = 1_700_000_000_000;
+
 /// The wall clock in ms since the epoch.
 pub fn now() -> Timestamp {
+    #[cfg(test)]
+    if let Some(tap) = super::tap::simulated() {
+        return Timestamp(SIMULATION_EPOCH_MS + tap.steady_ms() as i64);
+    }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Ms of a clock that never goes back, counted from the first call in this process.
 pub fn steady_ms() -> u64 {
+    #[cfg(test)]
+    if let Some(tap) = super::tap::simulated() {
+        return tap.steady_ms();
+    }
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_millis() as u64
 }
 
 /// Sleeps on the executor that calls it.
 pub async fn sleep(duration: Duration) {
+    #[cfg(test)]
+    if let Some(tap) = super::tap::simulated() {
+        return tap.sleep(duration.as_millis() as u64).await;
+    }
     glommio::timer::sleep(duration).await;
 }
 
 /// Lets other tasks and completions run if this one has held its core for a whole tick. For loops whose input can be
 /// there without end.
 pub async fn yield_if_due() {
+    #[cfg(test)]
+    if let Some(tap) = super::tap::simulated() {
+        return tap.give_way().await;
+    }
     glommio::executor().yield_if_needed().await;
 }
 

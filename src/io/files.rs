@@ -1,10 +1,10 @@
 //! Plain blocking file work: whole-file replacement, full-length creation, folder syncs. Never on an executor.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 
-use rustix::fs::FallocateFlags;
+use super::disk;
 
 /// Makes a file of exactly `len` bytes whose blocks are all reserved, and syncs it and its folder. An existing file
 /// keeps its content. A file system without `fallocate` gets its blocks by writing zeros.
@@ -13,31 +13,30 @@ use rustix::fs::FallocateFlags;
 /// `ENOSPC` surfaces here, and never later as a fault under a mapping.
 pub fn create_full_length(path: &Path, len: u64) -> io::Result<File> {
     if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
+        disk::make_folders(dir)?;
     }
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let file = disk::open_or_create(path)?;
     if file.metadata()?.len() != len {
-        file.set_len(len)?;
+        disk::resize(&file, path, len)?;
     }
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(&file, len)?,
-        Err(errno) => return Err(errno.into()),
+    match disk::reserve(&file, path, 0, len) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => write_zeros(&file, path, len)?,
+        done => done?,
     }
-    file.sync_all()?;
+    disk::sync(&file, path)?;
     if let Some(dir) = path.parent() {
-        fsync_dir(dir)?;
+        disk::sync_folder(dir)?;
     }
     Ok(file)
 }
 
-fn write_zeros(mut file: &File, len: u64) -> io::Result<()> {
+fn write_zeros(file: &File, path: &Path, len: u64) -> io::Result<()> {
     let zeros = vec![0u8; 1 << 20];
-    let mut left = len;
-    while left > 0 {
-        let part = left.min(zeros.len() as u64) as usize;
-        file.write_all(&zeros[..part])?;
-        left -= part as u64;
+    let mut at = 0;
+    while at < len {
+        let part = (len - at).min(zeros.len() as u64);
+        disk::write_at(file, path, &zeros[..part as usize], at)?;
+        at += part;
     }
     Ok(())
 }
@@ -62,25 +61,12 @@ pub fn written_ranges(file: &File, from: u64, len: u64) -> io::Result<Vec<(u64, 
     Ok(ranges)
 }
 
-/// Makes names created, renamed or removed in `dir` durable.
-pub fn fsync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
-}
-
 /// The whole file, or nothing if there is none.
 pub fn read_if_present(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Removes a file that may not be there.
-pub fn remove_if_present(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 
@@ -94,20 +80,21 @@ pub fn replace_keeping_old(path: &Path, bytes: &[u8]) -> io::Result<()> {
     };
     let (tmp, bak) = (with_suffix(".tmp"), with_suffix(".bak"));
     if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
+        disk::make_folders(dir)?;
     }
-    let mut file = File::create(&tmp)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
+    disk::remove_if_present(&tmp)?;
+    let file = disk::create_new(&tmp)?;
+    disk::write_at(&file, &tmp, bytes, 0)?;
+    disk::sync(&file, &tmp)?;
     // A second name for the old file, so that there is never a moment without `path`.
-    remove_if_present(&bak)?;
-    match fs::hard_link(path, &bak) {
+    disk::remove_if_present(&bak)?;
+    match disk::hard_link(path, &bak) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    fs::rename(&tmp, path)?;
+    disk::rename(&tmp, path)?;
     match path.parent() {
-        Some(dir) => fsync_dir(dir),
+        Some(dir) => disk::sync_folder(dir),
         None => Ok(()),
     }
 }

@@ -1,9 +1,11 @@
 //! The store's lock: an exclusive fcntl lock on byte 0 of `lock`, as Java takes it. Source: store.md 1.4, rule R1.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+
+use super::disk;
 
 /// Why the store cannot be locked.
 #[derive(Debug)]
@@ -51,9 +53,8 @@ impl StoreLock {
     pub fn take(root: &Path) -> Result<StoreLock, LockError> {
         let path = root.join("lock");
         let failed = |source| LockError::Io { path: path.clone(), source };
-        std::fs::create_dir_all(root).map_err(failed)?;
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        disk::make_folders(root).map_err(failed)?;
+        let file = disk::open_or_create(&path).map_err(failed)?;
         let mut request = libc::flock {
             l_type: libc::F_WRLCK as libc::c_short,
             l_whence: libc::SEEK_SET as libc::c_short,
@@ -74,7 +75,7 @@ impl StoreLock {
             });
         }
         if file.metadata().map_err(failed)?.len() == 0 {
-            file.write_all(b"lock").map_err(failed)?;
+            disk::write_at(&file, &path, b"lock", 0).map_err(failed)?;
         }
         Ok(StoreLock { _file: file })
     }

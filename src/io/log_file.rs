@@ -7,8 +7,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use glommio::io::{BufferedFile, OpenOptions};
-
+use super::raw_file::RawFile;
 use super::shared_map::SharedMap;
 use crate::types::PhyOffset;
 
@@ -26,14 +25,14 @@ pub enum AppendMode {
 pub struct LogFile {
     start: PhyOffset,
     path: PathBuf,
-    plain: BufferedFile,
+    plain: RawFile,
     kind: Kind,
 }
 
 enum Kind {
     /// `durable`: the same file, each write on stable storage before it returns.
     Buffered {
-        durable: BufferedFile,
+        durable: RawFile,
     },
     Mapped {
         map: SharedMap,
@@ -43,17 +42,9 @@ enum Kind {
 impl LogFile {
     /// Opens a segment that exists at full length. On the writer core.
     pub async fn open(path: &Path, start: PhyOffset, len: u64, mode: AppendMode) -> io::Result<LogFile> {
-        let plain = OpenOptions::new().read(true).write(true).buffered_open(path).await.map_err(into_io)?;
+        let plain = RawFile::open(path, false).await?;
         let kind = match mode {
-            AppendMode::Buffered => Kind::Buffered {
-                durable: OpenOptions::new()
-                    .read(true)
-                    .write(true)
-                    .custom_flags(libc::O_DSYNC)
-                    .buffered_open(path)
-                    .await
-                    .map_err(into_io)?,
-            },
+            AppendMode::Buffered => Kind::Buffered { durable: RawFile::open(path, true).await? },
             AppendMode::Mmap => {
                 let map = SharedMap::open(path, len)?;
                 // The blocks are there since the segment was made; this only notes it.
@@ -87,15 +78,7 @@ impl LogFile {
         match &self.kind {
             Kind::Buffered { durable: through } => {
                 let file = if durable { through } else { &self.plain };
-                let len = bytes.len();
-                let written = file.write_at(bytes, position).await.map_err(into_io)?;
-                if written != len {
-                    return Err(io::Error::new(
-                        io::ErrorKind::WriteZero,
-                        format!("only {written} of {len} bytes written"),
-                    ));
-                }
-                Ok(())
+                file.write_at(bytes, position).await
             }
             Kind::Mapped { map } => {
                 // SAFETY: the writer core is the only one that writes the log, and `at` is its append point: no reader
@@ -108,27 +91,26 @@ impl LogFile {
 
     /// Brings everything written so far onto stable storage.
     pub async fn sync(&self) -> io::Result<()> {
-        self.plain.fdatasync().await.map_err(into_io)
+        self.plain.sync().await
     }
 
     /// Writes zeros ahead of the append point.
     pub async fn write_zeros(&self, at: PhyOffset, len: usize) -> io::Result<()> {
-        let written = self.plain.write_at(vec![0; len], at.since(self.start)).await.map_err(into_io)?;
-        if written == len { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+        self.plain.write_at(vec![0; len], at.since(self.start)).await
     }
 
     /// Drops nothing, closes the handles.
     pub async fn close(self) {
-        let _ = self.plain.close().await;
+        self.plain.close().await;
         if let Kind::Buffered { durable } = self.kind {
-            let _ = durable.close().await;
+            durable.close().await;
         }
     }
 }
 
 /// A file open for cold reads through io_uring, on the shard that reads.
 pub struct ReadFile {
-    file: BufferedFile,
+    file: RawFile,
 }
 
 impl ReadFile {
@@ -136,8 +118,7 @@ impl ReadFile {
     pub const READ_LEN_MAX: usize = 1 << 20;
 
     pub async fn open(path: &Path) -> io::Result<ReadFile> {
-        let file = OpenOptions::new().read(true).buffered_open(path).await.map_err(into_io)?;
-        Ok(ReadFile { file })
+        Ok(ReadFile { file: RawFile::open_to_read(path).await? })
     }
 
     /// Appends the bytes `[at, at + len)` to `out`, in pieces of at most [`ReadFile::READ_LEN_MAX`].
@@ -149,18 +130,12 @@ impl ReadFile {
         let mut at = at;
         while out.len() < end {
             let part = (end - out.len()).min(Self::READ_LEN_MAX);
-            let read = self.file.read_at(at, part).await.map_err(into_io)?;
-            if read.is_empty() {
+            let taken = self.file.read_at(at, part, out).await?;
+            if taken == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let taken = read.len().min(part);
-            out.extend_from_slice(&read[..taken]);
             at += taken as u64;
         }
         Ok(())
     }
-}
-
-fn into_io(error: glommio::GlommioError<()>) -> io::Error {
-    error.into()
 }

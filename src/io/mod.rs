@@ -1,23 +1,26 @@
 //! Touching the world: files direct or mapped, syncs, residency, the clock, work that must leave the core.
 //!
 //! Floor 1. Bytes have no meaning here. Everything that may wait is async and goes through io_uring, or runs on the
-//! helper thread ([`Blocking`]); what recovery needs before the cores start is plain and blocking, and says so. A
-//! simulated disk with the same face belongs beside [`LogFile`] (issue "Store").
+//! helper thread ([`Blocking`]); what recovery needs before the cores start is plain and blocking, and says so. Every
+//! change of a file passes [`disk`], where tests watch.
 
 mod blocking;
 mod clock;
+pub mod disk;
 mod files;
 mod lock;
 mod log_file;
+mod raw_file;
 mod residency;
 mod segment;
 mod shared_map;
+#[cfg(test)]
+pub mod tap;
 
 pub use blocking::{Blocking, Job};
 pub use clock::{now, sleep, steady_ms, utc_offset_s, within, yield_if_due};
-pub use files::{
-    create_full_length, fsync_dir, read_if_present, remove_if_present, replace_keeping_old, written_ranges,
-};
+pub use disk::{remove_if_present, sync_folder as fsync_dir};
+pub use files::{create_full_length, read_if_present, replace_keeping_old, written_ranges};
 pub use lock::{LockError, StoreLock};
 pub use log_file::{AppendMode, LogFile, ReadFile, ZERO_LEN};
 pub use segment::{Segment, SegmentSet};

@@ -2,14 +2,14 @@
 //!
 //! Who writes which byte when is settled above: the owner writes behind a published end, readers stay before it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::FallocateFlags;
 
+use super::disk::{self, Change};
 use super::{files, residency};
 
 /// The file, its mapping, and how far its blocks are reserved. Stores never go beyond that, so a full disk shows as an
@@ -29,12 +29,12 @@ impl SharedMap {
     /// `InvalidData` if the file is there with another length.
     pub fn open(path: &Path, len: u64) -> io::Result<SharedMap> {
         if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir)?;
+            disk::make_folders(dir)?;
         }
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = disk::open_or_create(path)?;
         let found = file.metadata()?.len();
         if found == 0 {
-            file.set_len(len)?;
+            disk::resize(&file, path, len)?;
         } else if found != len {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -69,10 +69,9 @@ impl SharedMap {
         if to <= from {
             return Ok(());
         }
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, to - from) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::OPNOTSUPP) => self.write_back(from, to)?,
-            Err(errno) => return Err(errno.into()),
+        match disk::reserve(&self.file, &self.path, from, to) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => self.write_back(from, to)?,
+            done => done?,
         }
         self.reserved.store(to, Ordering::Release);
         Ok(())
@@ -86,7 +85,7 @@ impl SharedMap {
         while at < to {
             let part = (to - at).min(4096) as usize;
             self.file.read_exact_at(&mut page[..part], at)?;
-            self.file.write_all_at(&page[..part], at)?;
+            disk::write_at(&self.file, &self.path, &page[..part], at)?;
             at += part as u64;
         }
         Ok(())
@@ -113,6 +112,7 @@ impl SharedMap {
     pub unsafe fn write(&self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len()).expect("an end fits usize");
         assert!(end as u64 <= self.reserved() && end <= self.map.len(), "write beyond {}", self.path.display());
+        self.note_store();
         // SAFETY: in range; the caller keeps readers and other writers away.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_mut_ptr().add(at), bytes.len()) };
     }
@@ -124,6 +124,7 @@ impl SharedMap {
     /// blocks.
     #[expect(clippy::mut_from_ref, reason = "the owner core is the only one that holds it; see the safety contract")]
     pub unsafe fn whole_mut(&self) -> &mut [u8] {
+        self.note_store();
         // SAFETY: the mapping is live as long as `self`; exclusiveness is the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr(), self.map.len()) }
     }
@@ -144,6 +145,11 @@ impl SharedMap {
 
     /// Brings all that was stored onto stable storage. Blocking.
     pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        disk::sync(&self.file, &self.path)
+    }
+
+    /// Tells a watching test; a store through a mapping cannot fail.
+    fn note_store(&self) {
+        let _ = disk::ask(&Change::Store { path: &self.path });
     }
 }

@@ -10,7 +10,7 @@ use crate::format::config_files::{
     ConfigFileError, ConsumerOffsetsFile, DelayOffsetsFile, SubscriptionGroupsFile, TopicsFile,
 };
 use crate::format::names;
-use crate::io::{now, read_if_present, remove_if_present};
+use crate::io::{disk, now, read_if_present, remove_if_present};
 
 /// The four tables as they were on disk; a file that was never written gives an empty one.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ fn set_aside(path: &Path) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(format!(".corrupt-{}", now()));
     tracing::warn!(aside = %Path::new(&aside).display(), "kept aside");
-    fs::rename(path, &aside)
+    disk::rename(path, Path::new(&aside))
 }
 
 #[cfg(test)]

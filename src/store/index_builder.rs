@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,7 +18,7 @@ use crate::dispatch::Receiver;
 use crate::format::index_file::{self, IndexHeader};
 use crate::format::names;
 use crate::index::{Full, IndexFile, IndexFileMut};
-use crate::io::{Blocking, SharedMap};
+use crate::io::{Blocking, SharedMap, disk};
 use crate::types::{KeyHash, PhyOffset, Timestamp};
 
 /// Blocks of the unit area are reserved in portions of this length.
@@ -194,8 +194,8 @@ pub fn index_header(file: &SharedMap) -> IndexHeader {
 }
 
 /// A new, empty index file named after the local time. Blocking.
-pub fn make_file(dir: &PathBuf, slots: u32, units: u32) -> io::Result<SharedMap> {
-    std::fs::create_dir_all(dir)?;
+pub fn make_file(dir: &Path, slots: u32, units: u32) -> io::Result<SharedMap> {
+    disk::make_folders(dir)?;
     let mut created = crate::io::now();
     let path = loop {
         let path = dir.join(names::index_name(created, crate::io::utc_offset_s(created)));

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::config_store::{self, ConfigTables};
@@ -17,7 +19,7 @@ use super::writer::WriterStart;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::{names, record};
 use crate::io::{
-    Segment, SegmentSet, SharedMap, StoreLock, fsync_dir, read_if_present, remove_if_present, replace_keeping_old,
+    Segment, SegmentSet, SharedMap, StoreLock, disk, fsync_dir, read_if_present, remove_if_present, replace_keeping_old,
 };
 use crate::log::QueueCounters;
 use crate::types::{PhyOffset, Timestamp};
@@ -88,7 +90,7 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
     save_queue_count(&layout, &queues)?;
     // The abort file says that the store is in use: from here on a stop that does not remove it is unclean.
     let abort = layout.abort();
-    fs::write(&abort, std::process::id().to_string()).map_err(io_at(&abort))?;
+    write_abort(&abort).map_err(io_at(&abort))?;
     fsync_dir(layout.root()).map_err(io_at(layout.root()))?;
     let shared = Arc::new(Shared::new(settings, set, recovered.end, memory_len));
     shared.flushed_stored_at.store(recovered.last_stored_at.0 as u64, std::sync::atomic::Ordering::Release);
@@ -106,6 +108,13 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
         tables,
         checkpoint,
     })
+}
+
+/// Writes this process's id as the whole of the abort file, as Java does.
+fn write_abort(path: &Path) -> io::Result<()> {
+    remove_if_present(path)?;
+    let file = disk::create_new(path)?;
+    disk::write_at(&file, path, std::process::id().to_string().as_bytes(), 0)
 }
 
 /// Does the log end at `end`: is its segment there, and nothing written from there on?
@@ -170,7 +179,7 @@ fn load_checkpoint(layout: &Layout) -> Result<Checkpoint, OpenError> {
 /// The segments on disk, oldest first, checked for size and holes. An empty last one is removed, as Java does.
 fn list_segments(layout: &Layout, segment_len: u64) -> Result<Vec<Arc<Segment>>, OpenError> {
     let dir = layout.commitlog();
-    fs::create_dir_all(&dir).map_err(io_at(&dir))?;
+    disk::make_folders(&dir).map_err(io_at(&dir))?;
     let mut starts = Vec::new();
     for entry in fs::read_dir(&dir).map_err(io_at(&dir))? {
         let entry = entry.map_err(io_at(&dir))?;
@@ -302,12 +311,11 @@ pub struct Closing<'a> {
 
 /// Writes the checkpoint in place, as Java's mapped page is. Blocking.
 pub fn save_checkpoint(layout: &Layout, checkpoint: &Checkpoint) -> Result<(), OpenError> {
-    use std::os::unix::fs::FileExt;
     let path = layout.checkpoint();
     let write = || {
-        let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
-        file.write_all_at(&checkpoint.encode(), 0)?;
-        file.sync_data()
+        let file = disk::open_or_create(&path)?;
+        disk::write_at(&file, &path, &checkpoint.encode(), 0)?;
+        disk::sync(&file, &path)
     };
     write().map_err(io_at(&path))
 }

@@ -8,8 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +26,7 @@ use crate::format::names;
 use crate::format::record::{self, RecordView, sys_flag};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::index::{self, Full, IndexFile, IndexFileMut};
-use crate::io::{Segment, SharedMap, fsync_dir, remove_if_present, written_ranges};
+use crate::io::{Segment, SharedMap, disk, fsync_dir, remove_if_present, written_ranges};
 use crate::log::{ScanEnd, Scanned, SegmentScan, find_record};
 use crate::types::{PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp, properties};
 
@@ -399,7 +398,7 @@ fn cut_tail(layout: &Layout, segments: &[Arc<Segment>], end: PhyOffset) -> Resul
             continue;
         }
         let dir = layout.quarantine();
-        fs::create_dir_all(&dir).map_err(io_at(&dir))?;
+        disk::make_folders(&dir).map_err(io_at(&dir))?;
         for (at, len) in &stale {
             let phy = segment.start().0 + at;
             let bytes = &segment.bytes()[*at as usize..(at + len) as usize];
@@ -408,17 +407,17 @@ fn cut_tail(layout: &Layout, segments: &[Arc<Segment>], end: PhyOffset) -> Resul
         }
         // The copies have to be there for good before the originals go.
         fsync_dir(&dir).and_then(|()| fsync_dir(&layout.own())).map_err(io_at(&dir))?;
-        let file = fs::OpenOptions::new().write(true).open(path).map_err(io_at(path))?;
+        let file = disk::open_to_write(path).map_err(io_at(path))?;
         let zeros = vec![0u8; 64 * 1024];
         for (at, len) in stale {
             let mut done = 0;
             while done < len {
                 let part = (len - done).min(zeros.len() as u64);
-                file.write_all_at(&zeros[..part as usize], at + done).map_err(io_at(path))?;
+                disk::write_at(&file, path, &zeros[..part as usize], at + done).map_err(io_at(path))?;
                 done += part;
             }
         }
-        file.sync_data().map_err(io_at(path))?;
+        disk::sync(&file, path).map_err(io_at(path))?;
     }
     Ok(())
 }
@@ -431,10 +430,10 @@ fn quarantine_copy(dir: &Path, phy: u64, bytes: &[u8]) -> io::Result<std::path::
             0 => dir.join(names::segment_name(phy)),
             _ => dir.join(format!("{}.{number}", names::segment_name(phy))),
         };
-        match fs::OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(mut file) => {
-                file.write_all(bytes)?;
-                file.sync_all()?;
+        match disk::create_new(&path) {
+            Ok(file) => {
+                disk::write_at(&file, &path, bytes, 0)?;
+                disk::sync(&file, &path)?;
                 return Ok(path);
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
@@ -448,7 +447,7 @@ fn quarantine_copy(dir: &Path, phy: u64, bytes: &[u8]) -> io::Result<std::path::
 fn sync_segments(segments: &[Arc<Segment>], from: PhyOffset, end: PhyOffset) -> Result<(), OpenError> {
     for segment in segments.iter().filter(|segment| segment.end() > from && segment.start() < end) {
         let path = segment.path();
-        fs::File::open(path).and_then(|file| file.sync_data()).map_err(io_at(path))?;
+        disk::sync_path(path).map_err(io_at(path))?;
     }
     Ok(())
 }
