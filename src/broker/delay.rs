@@ -507,12 +507,13 @@ fn stays(why: impl Into<String>) -> Fate {
 /// Of a message whose record the store does not give out.
 fn unread(error: &ReadError) -> Fate {
     match error {
-        ReadError::OutOfRange { phy, min, .. } if phy < min => Fate::Expired,
+        _ if error.is_expired() => Fate::Expired,
         // Not the record but the disk, or the limit of open files: it may mend.
         ReadError::Io { .. } => Fate::Stays { why: error.to_string(), retry_ms: BROKEN_RETRY_MS },
-        ReadError::OutOfRange { .. } | ReadError::NoRecord { .. } | ReadError::Damaged { .. } => {
-            Fate::Lost { why: error.to_string() }
-        }
+        ReadError::OutOfRange { .. }
+        | ReadError::NoRecord { .. }
+        | ReadError::Damaged { .. }
+        | ReadError::Expired { .. } => Fate::Lost { why: error.to_string() },
     }
 }
 

@@ -243,6 +243,12 @@ impl ShardBroker {
         Some(Box::pin(async move {
             match found.load().await {
                 Ok(records) => head.write(|ext| pull.reply.send(code, Some(name), ext, &records)),
+                // It expired between the look and the read: asked again, the queue says where it goes on.
+                Err(error) if error.is_expired() => {
+                    let (code, name) = status::of_get(&GetStatus::MessageWasRemoving, pull.offset);
+                    let head = Head { next: pull.offset, ..head };
+                    head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
+                }
                 Err(error) => pull.fail_read(&error),
             }
         }))

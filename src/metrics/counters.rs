@@ -32,6 +32,14 @@ pub struct Counters {
     pub cold_reads: Counter,
     /// Of those, the ones that first waited for a place.
     pub cold_reads_queued: Counter,
+    /// Segments deleted because they had expired.
+    pub segments_expired: Counter,
+    /// Segments deleted before their time because the disk was too full.
+    pub segments_forced: Counter,
+    /// Deleted segments that a reader held for too long.
+    pub segments_held: Counter,
+    /// Consume queue and index files deleted after the segments that they led to.
+    pub derived_expired: Counter,
 }
 
 /// Those that happened, on one line.
@@ -44,6 +52,10 @@ impl fmt::Display for Counters {
             ("dispatch_stalls", &self.dispatch_stalls),
             ("cold_reads", &self.cold_reads),
             ("cold_reads_queued", &self.cold_reads_queued),
+            ("segments_expired", &self.segments_expired),
+            ("segments_forced", &self.segments_forced),
+            ("segments_held", &self.segments_held),
+            ("derived_expired", &self.derived_expired),
         ];
         let happened: Vec<String> = all
             .iter()

@@ -6,6 +6,8 @@
 
 mod builder;
 mod config_store;
+mod disk_watch;
+mod expiry;
 mod index_builder;
 mod keeper;
 mod layout;
@@ -24,6 +26,8 @@ mod writer;
 
 pub use builder::{Builder, DurableUpTo, OnArrival};
 pub use config_store::ConfigTables;
+pub use disk_watch::DiskWatch;
+pub use expiry::{Expiry, ExpirySettings};
 pub use index_builder::IndexBuilder;
 pub use keeper::Keeper;
 pub use layout::Layout;

@@ -62,10 +62,33 @@ pub enum ReadError {
         phy: PhyOffset,
         path: PathBuf,
     },
+    /// The segment was deleted before the message could be read.
+    Expired {
+        phy: PhyOffset,
+    },
     Io {
         path: PathBuf,
         source: io::Error,
     },
+}
+
+impl ReadError {
+    /// Is the message gone because it was too old, and the queue goes on behind it?
+    pub fn is_expired(&self) -> bool {
+        match self {
+            ReadError::Expired { .. } => true,
+            ReadError::OutOfRange { phy, min, .. } => phy < min,
+            _ => false,
+        }
+    }
+
+    /// Of a read at `phy`: a segment that is not there any more has expired.
+    fn at(self, phy: PhyOffset) -> ReadError {
+        match self {
+            ReadError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => ReadError::Expired { phy },
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for ReadError {
@@ -78,6 +101,7 @@ impl fmt::Display for ReadError {
             ReadError::Damaged { phy, path } => {
                 write!(f, "the message at physical offset {phy} in {} is damaged", path.display())
             }
+            ReadError::Expired { phy } => write!(f, "the message at physical offset {phy} has just expired"),
             ReadError::Io { path, source } => write!(f, "{}: {source}", path.display()),
         }
     }
@@ -313,7 +337,11 @@ impl ShardStore {
         let (path, at) = run.place();
         let len = run.len().min(SCAN_UNITS * 4) * crate::format::unit::UNIT_LEN;
         // Reading them through io_uring puts them into the page cache, which the mapping shows.
-        self.inner.cold.read(&self.inner.shared.counters, &path.to_owned(), at, len).await.map(|_| ())
+        match self.inner.cold.read(&self.inner.shared.counters, &path.to_owned(), at, len).await {
+            // Its file was deleted meanwhile: the next get says so.
+            Err(_) if offset < queue.min().0 as i64 => Ok(()),
+            read => read.map(|_| ()),
+        }
     }
 
     /// The whole, checked record at `phy`.
@@ -365,9 +393,33 @@ impl ShardStore {
             self.warm(queue, offset.0 as i64).await?;
         }
         let Some(run) = queue.units_from(offset) else { return Ok(Timestamp(i64::MIN)) };
-        let record = self.inner.record_at(run.get(0).phy).await?;
+        let record = match self.inner.record_at(run.get(0).phy).await {
+            Err(error) if error.is_expired() => return Ok(Timestamp(i64::MIN)),
+            record => record?,
+        };
         let view = RecordView::parse(&record).map_err(|why| ReadError::NoRecord { phy: run.get(0).phy, why })?;
         Ok(view.store_timestamp())
+    }
+
+    /// When the oldest message of the queue that is still there was stored.
+    pub async fn earliest_stored_at(&self, queue: &Arc<QueueView>) -> Result<Option<Timestamp>, ReadError> {
+        let range = queue.min()..queue.max();
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let first = self.stored_at(queue, range.start).await?;
+        if first > Timestamp(i64::MIN) {
+            return Ok(Some(first));
+        }
+        // Its segment has just gone: what went with it stands before what is there.
+        let mut search = TimeSearch::new(range.clone(), Timestamp(i64::MIN + 1), Boundary::Lower);
+        loop {
+            match search.step() {
+                Step::Look(offset) => search.tell(self.stored_at(queue, offset).await?),
+                Step::Found(offset) if offset < range.end => return self.stored_at(queue, offset).await.map(Some),
+                Step::Found(_) => return Ok(None),
+            }
+        }
     }
 }
 
@@ -458,7 +510,8 @@ impl Found {
                 .inner
                 .cold
                 .read(&self.inner.shared.counters, &segment.path().to_owned(), at, end.since(first) as usize)
-                .await?;
+                .await
+                .map_err(|error| error.at(first))?;
             for (phy, len) in &self.pieces[index..index + count] {
                 let from = phy.since(first) as usize;
                 out.extend_from_slice(&block[from..from + *len as usize]);
@@ -502,7 +555,9 @@ impl Inner {
         {
             return Ok(bytes.to_vec());
         }
-        self.cold.read(&self.shared.counters, &segment.path().to_owned(), at.since(segment.start()), len).await
+        let path = segment.path().to_owned();
+        let read = self.cold.read(&self.shared.counters, &path, at.since(segment.start()), len).await;
+        read.map_err(|error| error.at(at))
     }
 }
 
