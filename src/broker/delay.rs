@@ -16,7 +16,7 @@ use super::marks::Marks;
 use super::names::SCHEDULE_TOPIC;
 use super::{Directory, SharedDirectory};
 use crate::format::record::RecordView;
-use crate::store::{GetStatus, Message, PutRefusal, PutStatus, QueueView, ReadError, ShardStore, TagsRule};
+use crate::store::{GetStatus, Message, PutRefusal, PutStatus, QueueView, ReadError, Reader, ShardStore, TagsRule};
 use crate::types::properties;
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp};
 
@@ -175,8 +175,6 @@ impl DueUnits {
 enum Next {
     /// So many messages are due: put them one by one.
     Deliver { count: u64 },
-    /// The units are not in memory: read them in first.
-    Warm,
     /// Nothing to put: go on from here, at once.
     Continue { from: QueueOffset },
     /// Nothing due before that many ms.
@@ -195,7 +193,6 @@ struct Look {
 
 fn next(look: &Look, units: &DueUnits) -> Next {
     match look.status {
-        GetStatus::UnitsCold => Next::Warm,
         GetStatus::OffsetTooSmall => Next::Continue { from: look.min },
         GetStatus::OffsetOverflowBadly => Next::Continue { from: look.max },
         GetStatus::OffsetFoundNull => Next::Continue { from: look.goes_on_at.min(look.max) },
@@ -367,22 +364,31 @@ pub async fn deliver_level<S: Future<Output = ()>>(
                 continue;
             }
         }
-        let units = DueUnits::at(now(), levels.delay_ms(level));
+        let mut units = DueUnits::at(now(), levels.delay_ms(level));
         let offset = i64::try_from(from.0).unwrap_or(i64::MAX);
         // A look at the units alone: the records are read one by one, each at the place that its own unit names.
-        let got = store.get(&queue, offset, 1, 1, &|due| {
+        let mut got = store.get(&queue, offset, 1, 1, &|due| {
             units.note(due);
             false
         });
+        if got.status == GetStatus::UnitsCold {
+            units = DueUnits::at(now(), levels.delay_ms(level));
+            let note = |due| {
+                units.note(due);
+                false
+            };
+            match store.get_cold(&Reader::Delivery, &queue, offset, 1, 1, &note).await {
+                Ok(read) => got = read,
+                Err(error) => {
+                    tracing::error!(level, queue_offset = from.0, %error, "units of delayed messages cannot be read");
+                    sleep(BROKEN_RETRY_MS).await;
+                    continue;
+                }
+            }
+        }
         let goes_on_at = QueueOffset(u64::try_from(got.next_offset).unwrap_or(from.0));
         let look = Look { status: got.status, goes_on_at, min: queue.min(), max: queue.max() };
         match next(&look, &units) {
-            Next::Warm => {
-                if let Err(error) = store.warm(&queue, offset).await {
-                    tracing::error!(level, queue_offset = from.0, %error, "units of delayed messages cannot be read");
-                    sleep(BROKEN_RETRY_MS).await;
-                }
-            }
             Next::Continue { from: to } => {
                 tracing::warn!(level, from = from.0, to = to.0, "a part of a delay queue is gone; stepped over");
                 progress.step_to(level, to);
@@ -462,8 +468,12 @@ impl Delivery {
     }
 
     async fn move_on(&self, queue: &Arc<QueueView>, queue_offset: QueueOffset) -> Fate {
-        let Some(phy) = self.store.first_phy(queue, queue_offset) else { return Fate::Expired };
-        let record = match self.store.record_at(phy).await {
+        let phy = match self.store.phy_of(&Reader::Delivery, queue, queue_offset).await {
+            Ok(Some(phy)) => phy,
+            Ok(None) => return Fate::Expired,
+            Err(error) => return unread(&error),
+        };
+        let record = match self.store.record_at(&Reader::Delivery, phy).await {
             Ok(record) => record,
             Err(error) => return unread(&error),
         };
@@ -520,11 +530,12 @@ fn unread(error: &ReadError) -> Fate {
     match error {
         _ if error.is_expired() => Fate::Expired,
         // Not the record but the disk, or the limit of open files: it may mend.
-        ReadError::Io { .. } => Fate::Stays { why: error.to_string(), retry_ms: BROKEN_RETRY_MS },
-        ReadError::OutOfRange { .. }
-        | ReadError::NoRecord { .. }
-        | ReadError::Damaged { .. }
-        | ReadError::Expired { .. } => Fate::Lost { why: error.to_string() },
+        ReadError::Io { .. } | ReadError::Busy { .. } => {
+            Fate::Stays { why: error.to_string(), retry_ms: BROKEN_RETRY_MS }
+        }
+        ReadError::OutOfRange { .. } | ReadError::NoRecord { .. } | ReadError::Damaged { .. } => {
+            Fate::Lost { why: error.to_string() }
+        }
     }
 }
 
@@ -630,7 +641,6 @@ mod tests {
         assert_eq!(decided(GetStatus::NoMatchedMessage, &[900, 950, 1200]), Next::Deliver { count: 2 });
         assert_eq!(decided(GetStatus::NoMatchedMessage, &[900; 800]), Next::Deliver { count: DELIVER_COUNT_MAX });
         assert_eq!(decided(GetStatus::NoMatchedMessage, &[1200]), Next::Wait { ms: 200 });
-        assert_eq!(decided(GetStatus::UnitsCold, &[]), Next::Warm);
         assert_eq!(decided(GetStatus::OffsetOverflowOne, &[]), Next::Wait { ms: 500 });
         assert_eq!(decided(GetStatus::NoMessageInQueue, &[]), Next::Wait { ms: 500 });
         assert_eq!(decided(GetStatus::OffsetTooSmall, &[]), Next::Continue { from: min });

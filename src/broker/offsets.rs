@@ -1,5 +1,4 @@
-//! Offsets of a queue: 29 by time, 30 the end, 31 the start; and 32, when its oldest message was stored. An unknown queue is
-//! no error: all its offsets are 0, and it has no oldest message.
+//! Offsets of a queue: 29 by time, 30 the end, 31 the start; and 32, the time of the start. An unknown queue is no error: all its offsets are 0.
 //!
 //! Source: remoting.md 3.3.
 
@@ -8,6 +7,7 @@ use std::sync::Arc;
 
 use super::reply::ReplyTo;
 use super::shard::ShardBroker;
+use super::status;
 use super::verdict::Verdict;
 use crate::store::QueueView;
 use crate::wire::code::{request, response};
@@ -33,7 +33,34 @@ impl ShardBroker {
         Verdict::Later(Box::pin(async move {
             match store.offset_by_time(&queue, time, upper).await {
                 Ok(offset) => send_offset(&reply, offset),
-                Err(error) => reply.fail(response::SYSTEM_ERROR, &error.to_string()),
+                Err(error) => reply.refuse(&status::of_read(&error, false)),
+            }
+        }))
+    }
+
+    /// 32: when the oldest message of a queue was stored, −1 if there is none.
+    pub(super) fn earliest(&self, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
+        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let queue = match QueueHeader::read(command) {
+            Ok(header) => self.queue(header.topic, header.queue_id),
+            Err(error) => {
+                reply.fail(response::SYSTEM_ERROR, &error.to_string());
+                return Verdict::Done;
+            }
+        };
+        let store = self.store.clone();
+        Verdict::Later(Box::pin(async move {
+            let earliest = match &queue {
+                Some(queue) => store.earliest(queue).await,
+                None => Ok(None),
+            };
+            match earliest {
+                Ok(stored_at) => {
+                    let mut digits = itoa::Buffer::new();
+                    let text = digits.format(stored_at.map_or(-1, |stored_at| stored_at.0));
+                    reply.send(response::SUCCESS, None, &[("timestamp", text)], &[]);
+                }
+                Err(error) => reply.refuse(&status::of_read(&error, false)),
             }
         }))
     }
@@ -55,39 +82,11 @@ impl ShardBroker {
         Verdict::Done
     }
 
-    /// 32; −1 if the queue holds nothing.
-    pub(super) fn earliest_stored_at(&self, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
-        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
-        let header = match QueueHeader::read(command) {
-            Ok(header) => header,
-            Err(error) => {
-                reply.fail(response::SYSTEM_ERROR, &error.to_string());
-                return Verdict::Done;
-            }
-        };
-        let Some(queue) = self.queue(header.topic, header.queue_id) else {
-            send_timestamp(&reply, -1);
-            return Verdict::Done;
-        };
-        let store = self.store.clone();
-        Verdict::Later(Box::pin(async move {
-            match store.earliest_stored_at(&queue).await {
-                Ok(stored_at) => send_timestamp(&reply, stored_at.map_or(-1, |at| at.0)),
-                Err(error) => reply.fail(response::SYSTEM_ERROR, &error.to_string()),
-            }
-        }))
-    }
-
     fn queue(&self, topic: &str, queue_id: i32) -> Option<Arc<QueueView>> {
         let directory = self.directory.load();
         let queues = &directory.topics.get(topic)?.queues;
         queues.get(usize::try_from(queue_id).ok()?).cloned()
     }
-}
-
-fn send_timestamp(reply: &ReplyTo, timestamp: i64) {
-    let mut digits = itoa::Buffer::new();
-    reply.send(response::SUCCESS, None, &[("timestamp", digits.format(timestamp))], &[]);
 }
 
 fn send_offset(reply: &ReplyTo, offset: i64) {

@@ -32,6 +32,8 @@ const GIB: u64 = 1 << 30;
 const CORE_MAX: usize = 1023;
 /// Broker and cluster names become parts of topic names, which end at 127 bytes.
 const NAME_LEN_MAX: usize = 96;
+/// The delays of levels 1 to 18, as RocketMQ has them.
+pub const DELAY_LEVELS_DEFAULT: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 /// As many delay levels as the schedule topic has queues.
 const DELAY_LEVELS_MAX: usize = 18;
 /// A consume queue file holds whole units.
@@ -52,6 +54,7 @@ pub struct Config {
     pub flush: FlushConfig,
     pub retention: RetentionConfig,
     pub disk: DiskConfig,
+    pub read: ReadConfig,
     pub limits: LimitsConfig,
     pub log: LogConfig,
     settings: Vec<Setting>,
@@ -218,6 +221,27 @@ pub struct DiskConfig {
     pub min_free_warning: u64,
 }
 
+/// How much one pull or query gives, and what it may cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadConfig {
+    /// Bytes and messages of one pull while they count as in memory.
+    pub memory_bytes_max: u64,
+    pub memory_count_max: u32,
+    /// The same while they do not.
+    pub disk_bytes_max: u64,
+    pub disk_count_max: u32,
+    /// Messages count as in memory within this share of the machine's memory from the log's end, %.
+    pub memory_percent: u64,
+    /// Bytes of consume queue units that one pull looks at.
+    pub filter_bytes_max: u64,
+    /// Consume queue files that one pull goes through while it finds nothing.
+    pub queue_files_max: u32,
+    /// Messages of a query by unique key.
+    pub query_max: u32,
+    /// Reads from the disk that a shard makes for one consumer group at a time.
+    pub cold_reads_per_group: u32,
+}
+
 /// Bounds on what clients may ask and on what may wait in the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
@@ -360,6 +384,7 @@ impl Config {
             flush: flush(&mut gate, raw.flush),
             retention: retention(&mut gate, raw.retention),
             disk: disk(&mut gate, raw.disk),
+            read: read(&mut gate, raw.read),
             limits: limits(&mut gate, raw.limits),
             log: log(&mut gate, raw.log),
             settings: Vec::new(),
@@ -541,8 +566,21 @@ fn disk(gate: &mut Gate<'_>, raw: raw::RawDisk) -> DiskConfig {
     }
 }
 
+fn read(gate: &mut Gate<'_>, raw: raw::RawRead) -> ReadConfig {
+    ReadConfig {
+        memory_bytes_max: gate.size("read.memory_bytes_max", raw.memory_bytes_max, 262_144, KIB..=8 * MIB, 1),
+        memory_count_max: gate.integer("read.memory_count_max", raw.memory_count_max, 32, 1..=1024),
+        disk_bytes_max: gate.size("read.disk_bytes_max", raw.disk_bytes_max, 65_536, KIB..=8 * MIB, 1),
+        disk_count_max: gate.integer("read.disk_count_max", raw.disk_count_max, 8, 1..=1024),
+        memory_percent: gate.integer("read.memory_percent", raw.memory_percent, 40, 0..=100),
+        filter_bytes_max: gate.size("read.filter_bytes_max", raw.filter_bytes_max, 16_000, UNIT_LEN..=MIB, 1),
+        queue_files_max: gate.integer("read.queue_files_max", raw.queue_files_max, 1, 1..=64),
+        query_max: gate.integer("read.query_max", raw.query_max, 32, 1..=64),
+        cold_reads_per_group: gate.integer("read.cold_reads_per_group", raw.cold_reads_per_group, 4, 1..=64),
+    }
+}
+
 fn limits(gate: &mut Gate<'_>, raw: raw::RawLimits) -> LimitsConfig {
-    let default_levels = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
     let max_message_size = gate.size("limits.max_message_size", raw.max_message_size, 4 * MIB, KIB..=15 * MIB, 1);
     let mut limits = LimitsConfig {
         max_message_size: u32::try_from(max_message_size).expect("the range ends below 4 GiB"),
@@ -573,7 +611,7 @@ fn limits(gate: &mut Gate<'_>, raw: raw::RawLimits) -> LimitsConfig {
         delay_levels_ms: Vec::new(),
     };
     let levels =
-        gate.text("limits.delay_levels", raw.delay_levels, default_levels, |text| delay_levels(text).map(drop));
+        gate.text("limits.delay_levels", raw.delay_levels, DELAY_LEVELS_DEFAULT, |text| delay_levels(text).map(drop));
     limits.delay_levels_ms = delay_levels(&levels).expect("only a text that passed the check is returned");
     limits
 }
@@ -754,7 +792,10 @@ fn delete_hours(text: &str) -> Result<u32, String> {
 }
 
 /// `1s 5m 2h` as milliseconds.
-fn delay_levels(text: &str) -> Result<Vec<i64>, String> {
+///
+/// # Errors
+/// Which level is none, or that there are too few or too many.
+pub fn delay_levels(text: &str) -> Result<Vec<i64>, String> {
     let wrong =
         |level: &str| format!("has the level {level:?}; write whole numbers with s, m, h or d, such as \"1s 10m 2h\"");
     let levels = text

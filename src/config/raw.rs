@@ -19,6 +19,7 @@ pub(super) struct RawConfig {
     pub flush: RawFlush,
     pub retention: RawRetention,
     pub disk: RawDisk,
+    pub read: RawRead,
     pub limits: RawLimits,
     pub log: RawLog,
 }
@@ -106,6 +107,20 @@ pub(super) struct RawDisk {
     pub warning_percent: Raw,
     pub min_free_clean: Raw,
     pub min_free_warning: Raw,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRead {
+    pub memory_bytes_max: Raw,
+    pub memory_count_max: Raw,
+    pub disk_bytes_max: Raw,
+    pub disk_count_max: Raw,
+    pub memory_percent: Raw,
+    pub filter_bytes_max: Raw,
+    pub queue_files_max: Raw,
+    pub query_max: Raw,
+    pub cold_reads_per_group: Raw,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,6 +1,8 @@
 //! A file that an executor reads and writes without blocking: through io_uring, or on a test's simulated disk.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd};
 use std::path::{Path, PathBuf};
 
 use glommio::io::{BufferedFile, OpenOptions};
@@ -18,13 +20,23 @@ pub struct RawFile {
 enum Kind {
     Buffered(BufferedFile),
     #[cfg(test)]
-    Simulated(std::fs::File),
+    Simulated(File),
 }
 
 impl RawFile {
-    /// Opens a file for reading alone.
-    pub async fn open_to_read(path: &Path) -> io::Result<RawFile> {
-        RawFile::open_with(path, OpenOptions::new().read(true), false).await
+    /// The very file that is open as `file`, whatever has become of its name: for reading alone.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn same_to_read(file: &File, path: &Path) -> io::Result<RawFile> {
+        let file = file.try_clone()?;
+        #[cfg(test)]
+        if super::tap::simulated().is_some() {
+            return Ok(RawFile { path: path.to_owned(), durable: false, kind: Kind::Simulated(file) });
+        }
+        // SAFETY: the descriptor is open, and given away here.
+        let file = unsafe { BufferedFile::from_raw_fd(file.into_raw_fd()) };
+        Ok(RawFile { path: path.to_owned(), durable: false, kind: Kind::Buffered(file) })
     }
 
     /// Opens a file that is there for reading and writing through the page cache; `durable`: each write is on stable

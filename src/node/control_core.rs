@@ -426,7 +426,7 @@ impl QueueMaker for Registry {
     }
 
     fn starts_in_memory(&self, queue: &Arc<QueueView>) -> bool {
-        queue.units_from(QueueOffset(0)).is_none_or(|run| self.shared.in_memory(run.get(0).phy))
+        queue.units_from(QueueOffset(0)).and_then(|run| run.first()).is_none_or(|unit| self.shared.in_memory(unit.phy))
     }
 }
 

@@ -43,6 +43,8 @@ pub struct ShardParts {
     pub shared: Arc<Shared>,
     pub layout: Layout,
     pub blocking: Blocking,
+    /// Tells the page cache what is read next and what no more.
+    pub cache_thread: Blocking,
     pub directory: SharedDirectory,
     pub queues: QueueList,
     pub settings: ShardSettings,
@@ -148,7 +150,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         side.push(glommio::spawn_local(keeper.run()));
         control = Some(core);
     }
-    let store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), index.clone());
+    let store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), index.clone(), parts.cache_thread);
     let link = Rc::new(Link { shard, mesh: Rc::clone(&mesh), control: control.clone(), tickets: RefCell::default() });
     let levels = settings.delay_levels.clone();
     let broker = ShardBroker::new(store.clone(), Arc::clone(&directory), Rc::clone(&link) as _, settings);

@@ -148,7 +148,14 @@ impl Builder {
         }
         let bytes = Unit { phy: unit.phy, len: unit.len, tags: unit.tags }.encode();
         // SAFETY: this shard owns the queue, and the unit lies behind the published end.
-        unsafe { file.map().write(at, &bytes) };
+        let write = || unsafe { file.map().write(at, &bytes) };
+        if let Err(error) = file.map().guarded(write) {
+            tracing::error!(queue = %state.view.key(), path = %file.map().path().display(), %error,
+                "a consume queue file was cut short under the node; the queue is stopped and will be rebuilt at the next start");
+            state.stopped = true;
+            self.sync_failed.set(true);
+            return true;
+        }
         state.next += 1;
         if !state.dirty {
             state.dirty = true;

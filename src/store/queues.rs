@@ -1,7 +1,6 @@
 //! Queues as every core sees them, and the registry that names and numbers them.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 
 use crate::format::unit::{UNIT_LEN, Unit};
-use crate::io::SharedMap;
+use crate::io::{BrokenMap, SharedMap};
 use crate::queue::first_at_or_after;
 use crate::types::{PhyOffset, QueueHandle, QueueKey, QueueOffset, ShardId};
 
@@ -89,7 +88,7 @@ impl UnitRun {
         self.count == 0
     }
 
-    /// The unit `index` places behind the first of the run.
+    /// The unit `index` places behind the first of the run. Only while the store is opened: a fault ends the process.
     ///
     /// # Panics
     /// If the run is shorter.
@@ -104,9 +103,29 @@ impl UnitRun {
         self.file.map.is_resident(at, count.min(self.count) * UNIT_LEN)
     }
 
-    /// Byte position in the file, and path of it: for warming it up with a cold read.
-    pub fn place(&self) -> (&Path, u64) {
-        (self.file.map.path(), (self.from - self.file.first.0) * UNIT_LEN as u64)
+    /// Copies the units from place `index` on, as they stand in the file and as many as `out` holds. Gives how many, which
+    /// are fewer at the run's end.
+    ///
+    /// # Errors
+    /// The mapping is broken: read the file.
+    pub fn copy(&self, index: usize, out: &mut [u8]) -> Result<usize, BrokenMap> {
+        let count = (out.len() / UNIT_LEN).min(self.count.saturating_sub(index));
+        let at = (self.from - self.file.first.0) as usize * UNIT_LEN + index * UNIT_LEN;
+        self.file.map.guarded(|| {
+            out[..count * UNIT_LEN].copy_from_slice(self.file.map.bytes(at, count * UNIT_LEN));
+            count
+        })
+    }
+
+    /// Its first unit, if the mapping shows it.
+    pub fn first(&self) -> Option<Unit> {
+        let mut bytes = [0; UNIT_LEN];
+        self.copy(0, &mut bytes).ok().filter(|count| *count == 1).map(|_| Unit::decode(&bytes))
+    }
+
+    /// The file and the byte position in it: for reading what is not in memory.
+    pub fn place(&self) -> (&SharedMap, u64) {
+        (&self.file.map, (self.from - self.file.first.0) * UNIT_LEN as u64)
     }
 }
 
@@ -176,14 +195,16 @@ impl QueueView {
         });
     }
 
-    /// What the queue has to let go of when the log begins at `log_min`. Reads units, which may wait for the disk: on the
-    /// helper thread.
+    /// What the queue has to let go of when the log begins at `log_min`; nothing if its units cannot be read. Waits for the
+    /// disk: on the helper thread.
     pub fn expired(&self, log_min: PhyOffset) -> Expired {
         let (max, files) = (self.max(), self.files());
         let first = files.first().map_or(max, |file| file.first);
         let from = self.min().max(first).min(max);
-        let unit = |at| Ok::<_, Infallible>(self.units_from(at).map_or(Unit::PRE_BLANK, |run| run.get(0)));
-        let Ok(min) = first_at_or_after(from..max, log_min, unit);
+        let unit = |at| self.units_from(at).and_then(|run| run.first()).ok_or(());
+        let Ok(min) = first_at_or_after(from..max, log_min, unit) else {
+            return Expired { min: self.min(), files: Vec::new() };
+        };
         let last = files.len().saturating_sub(1);
         let files = files[..last].iter().take_while(|file| file.end() <= min).cloned().collect();
         Expired { min, files }

@@ -9,9 +9,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 
+use super::scans::ScanPlaces;
 use crate::io::{AppendMode, SegmentSet};
 use crate::metrics::Counters;
 use crate::types::PhyOffset;
+
+/// Scans that know of each other, over all cores.
+const SCANS_MAX: usize = 1024;
 
 /// Does a put wait for stable storage?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +67,44 @@ pub struct StoreSettings {
     pub inflight_count_max: u64,
     /// A put that waited longer than this for the writer is refused.
     pub put_wait_ms_max: u64,
+    pub read: ReadSettings,
+}
+
+/// How much one read gives, and what it may cost. Defaults are Java's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadSettings {
+    /// Bytes and messages of one get while the data counts as in memory.
+    pub memory_len_max: usize,
+    pub memory_count_max: usize,
+    /// The same while it does not.
+    pub disk_len_max: usize,
+    pub disk_count_max: usize,
+    /// What counts as in memory: so much of the machine's memory, in percent, from the log's end.
+    pub memory_percent: u64,
+    /// Bytes of units that one get looks at, unless more messages are asked for.
+    pub filter_len_max: usize,
+    /// Consume queue files that one get goes through while it finds nothing.
+    pub queue_files_max: usize,
+    /// Messages of a query by unique key.
+    pub query_count_max: usize,
+    /// Reads of one consumer group under way on a core, of what is not in memory.
+    pub cold_reads_per_group: usize,
+}
+
+impl Default for ReadSettings {
+    fn default() -> ReadSettings {
+        ReadSettings {
+            memory_len_max: 262_144,
+            memory_count_max: 32,
+            disk_len_max: 65_536,
+            disk_count_max: 8,
+            memory_percent: 40,
+            filter_len_max: 16_000,
+            queue_files_max: 1,
+            query_count_max: 32,
+            cold_reads_per_group: 4,
+        }
+    }
 }
 
 /// State of the log that every core may read. Written by the writer core unless said otherwise.
@@ -93,6 +135,7 @@ pub struct Shared {
     pub counters: Counters,
     /// Bytes of physical memory, for what counts as "in memory".
     memory_len: u64,
+    pub(super) scan_places: Arc<ScanPlaces>,
 }
 
 impl Shared {
@@ -115,6 +158,7 @@ impl Shared {
             flushed_stored_at: AtomicU64::new(0),
             counters: Counters::default(),
             memory_len,
+            scan_places: Arc::new(ScanPlaces::new(SCANS_MAX)),
         }
     }
 
@@ -225,8 +269,8 @@ impl Shared {
         self.inflight_len.fetch_sub(len, Ordering::Relaxed);
     }
 
-    /// Does `phy` count as in memory: within 40 % of the machine's memory from the log's end (store.md 7.1)?
+    /// Does `phy` count as in memory: near enough to the log's end (store.md 7.1)?
     pub fn in_memory(&self, phy: PhyOffset) -> bool {
-        self.appended().since(phy) <= self.memory_len / 10 * 4
+        self.appended().since(phy) <= self.memory_len / 100 * self.settings.read.memory_percent
     }
 }
