@@ -32,6 +32,8 @@ const GIB: u64 = 1 << 30;
 const CORE_MAX: usize = 1023;
 /// Broker and cluster names become parts of topic names, which end at 127 bytes.
 const NAME_LEN_MAX: usize = 96;
+/// The delays of levels 1 to 18, as RocketMQ has them.
+pub const DELAY_LEVELS_DEFAULT: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 /// As many delay levels as the schedule topic has queues.
 const DELAY_LEVELS_MAX: usize = 18;
 /// A consume queue file holds whole units.
@@ -509,7 +511,6 @@ fn read(gate: &mut Gate<'_>, raw: raw::RawRead) -> ReadConfig {
 }
 
 fn limits(gate: &mut Gate<'_>, raw: raw::RawLimits) -> LimitsConfig {
-    let default_levels = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
     let max_message_size = gate.size("limits.max_message_size", raw.max_message_size, 4 * MIB, KIB..=15 * MIB, 1);
     let mut limits = LimitsConfig {
         max_message_size: u32::try_from(max_message_size).expect("the range ends below 4 GiB"),
@@ -540,7 +541,7 @@ fn limits(gate: &mut Gate<'_>, raw: raw::RawLimits) -> LimitsConfig {
         delay_levels_ms: Vec::new(),
     };
     let levels =
-        gate.text("limits.delay_levels", raw.delay_levels, default_levels, |text| delay_levels(text).map(drop));
+        gate.text("limits.delay_levels", raw.delay_levels, DELAY_LEVELS_DEFAULT, |text| delay_levels(text).map(drop));
     limits.delay_levels_ms = delay_levels(&levels).expect("only a text that passed the check is returned");
     limits
 }
@@ -697,7 +698,10 @@ fn core_list(text: &str) -> Result<Vec<usize>, String> {
 }
 
 /// `1s 5m 2h` as milliseconds.
-fn delay_levels(text: &str) -> Result<Vec<i64>, String> {
+///
+/// # Errors
+/// Which level is none, or that there are too few or too many.
+pub fn delay_levels(text: &str) -> Result<Vec<i64>, String> {
     let wrong =
         |level: &str| format!("has the level {level:?}; write whole numbers with s, m, h or d, such as \"1s 10m 2h\"");
     let levels = text

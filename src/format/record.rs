@@ -355,6 +355,13 @@ pub fn peek_header(bytes: &[u8]) -> Result<Header, BadRecord> {
     }
 }
 
+/// Where the record at the start of `bytes` says that it stands, before anything else of it is looked at; none if the
+/// field is not there.
+pub fn peek_phy(bytes: &[u8]) -> Option<PhyOffset> {
+    let field = bytes.get(PHY_AT..)?.first_chunk()?;
+    Some(PhyOffset(u64::from_be_bytes(*field)))
+}
+
 /// Which record stands at a position, told from its first 36 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {

@@ -324,7 +324,8 @@ fn first_outside_address() -> Option<IpAddr> {
     (!ip.is_unspecified()).then_some(ip)
 }
 
-fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings {
+/// What the store is told of the settings.
+pub fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings {
     let flush = if config.flush.mode.is_sync() { FlushMode::Sync } else { FlushMode::Async };
     StoreSettings {
         root: config.store.root.clone(),
