@@ -383,10 +383,9 @@ impl ShardStore {
         let _place = self.inner.queries.enter().await;
         let (last_update, last_phy) = index.newest()?;
         let (mut records, mut len) = (VecDeque::new(), 0);
-        let mut end = end;
+        let mut below = PhyOffset(u64::MAX);
         for _ in 0..QUERY_ROUNDS_MAX {
-            let places = index.find(key_hash(topic, key), QUERY_COUNT_MAX, begin, end)?;
-            let mut first_stored_at = None;
+            let places = index.find(key_hash(topic, key), below, QUERY_COUNT_MAX, begin, end)?;
             // The newest first, since those are wanted if not all are.
             for phy in places.iter().rev() {
                 if records.len() >= max || len > len_max {
@@ -394,7 +393,6 @@ impl ShardStore {
                 }
                 match self.record_at(&Reader::Lookup, *phy).await {
                     Ok(record) => {
-                        first_stored_at = RecordView::parse(&record).ok().map(|view| view.store_timestamp().0);
                         if has_key(&record, topic, key) {
                             len += record.len();
                             records.push_front(record);
@@ -406,10 +404,10 @@ impl ShardStore {
                 // Records in memory cost no wait, and a CRC each.
                 crate::io::yield_if_due().await;
             }
-            // Nothing but others of this hash, and there may be more behind them.
-            match first_stored_at {
-                Some(stored_at) if records.is_empty() && places.len() >= QUERY_COUNT_MAX && stored_at > begin => {
-                    end = stored_at - 1;
+            match places.first() {
+                // Others of this hash took the place of some that are asked for.
+                Some(first) if records.len() < max && len <= len_max && places.len() >= QUERY_COUNT_MAX => {
+                    below = *first
                 }
                 _ => break,
             }
