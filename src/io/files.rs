@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::disk;
-use crate::types::DiskUsage;
+use crate::types::{DiskUsage, Timestamp};
 
 /// Makes a file of exactly `len` bytes whose blocks are all reserved, and syncs it and its folder. An existing file
 /// keeps its content. A file system without `fallocate` gets its blocks by writing zeros.
@@ -60,6 +60,17 @@ pub fn written_ranges(file: &File, from: u64, len: u64) -> io::Result<Vec<(u64, 
         at = hole.max(at + 1);
     }
     Ok(ranges)
+}
+
+/// The last `len` bytes of a file, or all of them if it is shorter, and when it was last changed.
+pub fn read_tail(path: &Path, len: u64) -> io::Result<(Vec<u8>, Timestamp)> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    let len = len.min(meta.len());
+    let mut bytes = vec![0; usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, meta.len() - len)?;
+    let since = meta.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Ok((bytes, Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))))
 }
 
 /// How full the file system is that holds `path`. May wait for a network file system.

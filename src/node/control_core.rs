@@ -14,13 +14,13 @@ use crate::broker::delay::DelayProgress;
 use crate::broker::names::SCHEDULE_TOPIC;
 use crate::broker::runtime_info::{History, LevelState, RuntimeInfo};
 use crate::broker::verdict::Wanted;
-use crate::broker::{Caller, Dirty, Profile, Push, QueueMaker, SharedDirectory};
+use crate::broker::{Caller, Dirty, Profile, Push, QueueMaker, SharedDirectory, Upkeep};
 use crate::format::config_files::DelayOffsetsFile;
 use crate::format::names;
 use crate::format::record::RecordView;
 use crate::io::{self, Blocking};
 use crate::net::{self, Hub};
-use crate::store::{Layout, QueueRegistry, QueueView, Reader, ShardStore, Shared};
+use crate::store::{Expiry, Layout, QueueRegistry, QueueView, Reader, ShardStore, Shared};
 use crate::types::{QueueKey, QueueOffset, ShardId, Timestamp};
 use crate::wire::code::{request, response};
 use crate::wire::lists::KvTable;
@@ -59,6 +59,7 @@ pub struct ControlCore {
     /// Wall clock and steady ms of the start.
     boot: (Timestamp, u64),
     history: RefCell<History>,
+    expiry: Rc<Expiry>,
     next_opaque: Cell<i32>,
     delay_version: RefCell<DelayOffsetsFile>,
     unsaved: RefCell<Unsaved>,
@@ -89,6 +90,7 @@ impl ControlCore {
         shared: Arc<Shared>,
         store: ShardStore,
         directory: SharedDirectory,
+        expiry: Rc<Expiry>,
         delay_file: DelayOffsetsFile,
     ) -> Rc<ControlCore> {
         let (now, at_ms) = (io::now(), io::steady_ms());
@@ -106,6 +108,7 @@ impl ControlCore {
             name_servers,
             delays,
             shared,
+            expiry,
             next_opaque: Cell::new(1),
             delay_version: RefCell::new(delay_file),
             unsaved: RefCell::default(),
@@ -125,6 +128,11 @@ impl ControlCore {
             outcome.dirty |= self.control.borrow().unshown();
         }
         self.push(outcome.pushes);
+        match outcome.upkeep {
+            Some(Upkeep::DeleteExpired) => self.expiry.delete_expired(),
+            Some(Upkeep::TrimQueues) => self.expiry.trim_queues(),
+            None => {}
+        }
         let (oneway, opaque, header_type) = (command.is_oneway(), command.opaque, command.header_type);
         if !outcome.dirty.any() {
             if !oneway {

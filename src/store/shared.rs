@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
+
 use super::scans::ScanPlaces;
 use crate::config::ZeroAhead;
 use crate::io::{AppendMode, SegmentSet};
@@ -60,6 +62,8 @@ pub enum Health<'a> {
     Ok,
     /// A write or sync of the commit log failed; only a restart, which recovers, ends this.
     Poisoned(&'a Poison),
+    /// The disk is too full to take messages, with path, usage and limit; ends by itself once there is room.
+    DiskFull(Arc<String>),
     /// A consume queue or index file cannot be made or extended; ends by itself once it can.
     BuilderStuck,
     Stopping,
@@ -82,6 +86,7 @@ impl Health<'_> {
         match self {
             Health::Ok => "ok",
             Health::Poisoned(_) => "poisoned",
+            Health::DiskFull(_) => "disk-full",
             Health::BuilderStuck => "builder-stuck",
             Health::Stopping => "stopping",
         }
@@ -99,6 +104,7 @@ impl fmt::Display for Health<'_> {
                  takes no messages until it is restarted",
                 path.display()
             ),
+            Health::DiskFull(why) => f.write_str(why),
             Health::BuilderStuck => f.write_str(
                 "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or \
                  raise the limit of open files",
@@ -200,6 +206,8 @@ pub struct Shared {
     poison: OnceLock<Poison>,
     /// Builders that cannot go on (their disk is full): no puts until all can.
     builders_stuck: AtomicU32,
+    /// Why the disk is too full to take messages, if it is. By the control core.
+    disk_full: ArcSwapOption<String>,
     stopping: AtomicBool,
     write_us: AtomicU32,
     flush_us: AtomicU32,
@@ -233,6 +241,7 @@ impl Shared {
             built_len: AtomicU64::new(0),
             poison: OnceLock::new(),
             builders_stuck: AtomicU32::new(0),
+            disk_full: ArcSwapOption::empty(),
             stopping: AtomicBool::new(false),
             write_us: AtomicU32::new(0),
             flush_us: AtomicU32::new(0),
@@ -362,6 +371,17 @@ impl Shared {
         self.builders_stuck.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Says that the disk is too full to take messages, and why; or that it is not. By the control core (and the start)
+    /// alone.
+    pub fn set_disk_full(&self, why: Option<String>) {
+        self.disk_full.store(why.map(Arc::new));
+    }
+
+    /// Why the disk is too full to take messages, if it is.
+    pub fn disk_full(&self) -> Option<Arc<String>> {
+        self.disk_full.load_full()
+    }
+
     pub fn stop_puts(&self) {
         self.stopping.store(true, Ordering::Release);
     }
@@ -370,6 +390,8 @@ impl Shared {
     pub fn health(&self) -> Health<'_> {
         if let Some(poison) = self.poison.get() {
             Health::Poisoned(poison)
+        } else if let Some(why) = self.disk_full() {
+            Health::DiskFull(why)
         } else if self.builders_stuck.load(Ordering::Acquire) > 0 {
             Health::BuilderStuck
         } else if self.stopping.load(Ordering::Acquire) {
