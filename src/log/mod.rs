@@ -11,4 +11,4 @@ mod scan;
 pub use flush_rule::FlushRule;
 pub use group_commit::{Action, Event, GroupCommit, WaiterId};
 pub use log_end::{LogEnd, Place, QueueCounters, RECORD_ROOM};
-pub use scan::{ScanEnd, Scanned, SegmentScan, find_record};
+pub use scan::{ScanEnd, Scanned, SegmentScan, find_next, find_record, readable_records, records_by_length};

@@ -32,6 +32,8 @@ pub struct Counters {
     pub cold_reads: Counter,
     /// Of those, the ones that first waited for a place.
     pub cold_reads_queued: Counter,
+    /// Regions of the log that are damaged and stepped over; counted once, when the store is opened.
+    pub damaged_regions: Counter,
     /// And the ones that were refused, since too many of their group waited.
     pub cold_reads_refused: Counter,
     /// KiB asked of the page cache ahead of groups that scan the log, and dropped from it behind them.
@@ -53,6 +55,7 @@ impl fmt::Display for Counters {
             ("dispatch_stalls", &self.dispatch_stalls),
             ("cold_reads", &self.cold_reads),
             ("cold_reads_queued", &self.cold_reads_queued),
+            ("damaged_regions", &self.damaged_regions),
             ("cold_reads_refused", &self.cold_reads_refused),
             ("read_ahead_kib", &self.read_ahead_kib),
             ("dropped_kib", &self.dropped_kib),

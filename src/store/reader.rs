@@ -456,7 +456,8 @@ impl ShardStore {
             let Some(phy) = self.phy_of(&Reader::Lookup, queue, QueueOffset(at)).await? else {
                 return Ok(Timestamp(i64::MIN));
             };
-            // The units of a damaged part all point to its start.
+            // A message that was stored behind a damaged region stands for those lost in it.
+            let phy = self.inner.behind_damage(phy);
             if bad == Some(phy) {
                 continue;
             }
@@ -555,7 +556,8 @@ impl Scan {
             if self.skip_to.is_some_and(|to| unit.phy < to) {
                 continue;
             }
-            if !matches(unit.tags) {
+            if shared.damaged.end_behind(unit.phy).is_some() || !matches(unit.tags) {
+                // The queue goes on behind a message that was lost in a damaged region.
                 self.nothing_here(GetStatus::NoMatchedMessage);
                 continue;
             }
@@ -565,7 +567,7 @@ impl Scan {
                 continue;
             }
             if !self.is_readable(shared, &unit) {
-                // A damaged unit, or one of a quarantined region: nothing to read there, and the queue goes on behind it.
+                // A damaged unit: nothing to read there, and the queue goes on behind it.
                 shared.counters.units_skipped.add(1);
                 tracing::warn!(%queue_offset, phy_offset = %unit.phy, len, "a unit points to no message; skipped");
                 self.nothing_here(GetStatus::MessageWasRemoving);
@@ -764,12 +766,23 @@ impl Inner {
         self.cold.read(reader, file.path(), || file.to_read(), at, count * UNIT_LEN).await
     }
 
+    /// Where the log goes on if it is damaged at `phy`; else `phy` itself.
+    fn behind_damage(&self, mut phy: PhyOffset) -> PhyOffset {
+        while let Some(end) = self.shared.damaged.end_behind(phy) {
+            phy = end;
+        }
+        phy
+    }
+
     async fn record_at(&self, reader: &Reader, phy: PhyOffset) -> Result<Vec<u8>, ReadError> {
         let (min, max) = (self.shared.segments.min(), self.shared.confirm());
         let segment = match self.shared.segments.find(phy) {
             Some(segment) if phy >= min && phy < max => segment,
             _ => return Err(ReadError::OutOfRange { phy, min, max }),
         };
+        if self.shared.damaged.end_behind(phy).is_some() {
+            return Err(ReadError::Damaged { phy, path: segment.path().to_owned() });
+        }
         // Never look behind what is shown: the bytes there may still change.
         let end = segment.end().min(max);
         let peek_len = PEEK_LEN.min(end.since(phy) as usize);

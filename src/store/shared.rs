@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::quarantine::DamagedRegions;
 use super::scans::ScanPlaces;
 use crate::io::{AppendMode, SegmentSet};
 use crate::metrics::Counters;
@@ -109,6 +110,8 @@ impl Default for ReadSettings {
 pub struct Shared {
     pub settings: StoreSettings,
     pub segments: SegmentSet,
+    /// Where the log is damaged; readers step over it.
+    pub damaged: DamagedRegions,
     /// End of the log in the page cache.
     appended: AtomicU64,
     /// End of the log on stable storage.
@@ -139,6 +142,7 @@ impl Shared {
         Shared {
             settings,
             segments,
+            damaged: DamagedRegions::default(),
             appended: AtomicU64::new(end.0),
             flushed: AtomicU64::new(end.0),
             confirm: AtomicU64::new(end.0),

@@ -8,7 +8,6 @@
 mod files;
 mod inspect;
 mod keys;
-mod quarantine;
 mod report;
 mod shape;
 mod units;
