@@ -212,7 +212,7 @@ pub fn last_record(tail: &[u8], start: PhyOffset) -> Option<RecordView<'_>> {
         if !rest.get(4..8).is_some_and(|found| magics.iter().any(|magic| found == magic)) {
             continue;
         }
-        let Ok(view) = check(rest, start.advance(at as u64)) else { continue };
+        let Ok(view) = check(rest, start.advance(at as u64), true) else { continue };
         let behind = &rest[view.total_len() as usize..];
         let is_last = behind.len() < record::BLANK_LEN
             || matches!(record::peek_header(behind), Ok(Header::Blank { .. } | Header::Zero));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     fn last_len(segment: &[u8]) -> usize {
-        let mut scan = SegmentScan::new(segment, PhyOffset(0), PhyOffset(0));
+        let mut scan = SegmentScan::new(segment, PhyOffset(0), PhyOffset(0), true);
         let mut len = 0;
         while let Scanned::Record(view) = scan.step() {
             len = view.total_len() as usize;
