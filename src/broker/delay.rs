@@ -16,7 +16,9 @@ use super::marks::Marks;
 use super::names::SCHEDULE_TOPIC;
 use super::{Directory, SharedDirectory};
 use crate::format::record::RecordView;
-use crate::store::{GetStatus, Message, PutRefusal, PutStatus, QueueView, ReadError, Reader, ShardStore, TagsRule};
+use crate::store::{
+    GetStatus, Message, PutFlush, PutRefusal, PutStatus, QueueView, ReadError, Reader, ShardStore, TagsRule,
+};
 use crate::types::properties;
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp};
 
@@ -27,6 +29,8 @@ pub const DEFAULT_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 2
 const LOOK_MS_MAX: u64 = 500;
 /// After a put that failed.
 const RETRY_MS: u64 = 100;
+/// While the store takes no messages: its disk is full, or it stops.
+const REFUSED_RETRY_MS: u64 = 1000;
 /// After something that will not mend itself soon.
 const BROKEN_RETRY_MS: u64 = 10_000;
 /// After messages of which none had to be waited for, so that other tasks of the core get their turn.
@@ -344,6 +348,7 @@ pub async fn deliver_level<S: Future<Output = ()>>(
     let level = *level;
     let queue_index = usize::try_from(level - 1).expect("a delay level is above 0");
     let mut checked = false;
+    let told = Cell::new(None);
     loop {
         let queue =
             directory.load().topics.get(SCHEDULE_TOPIC).and_then(|topic| topic.queues.get(queue_index).cloned());
@@ -392,7 +397,7 @@ pub async fn deliver_level<S: Future<Output = ()>>(
             }
             Next::Wait { ms } => sleep(ms).await,
             Next::Deliver { count } => {
-                if let Some(ms) = delivery.deliver(&queue, from, count).await {
+                if let Some(ms) = delivery.deliver(&queue, from, count, &told).await {
                     sleep(ms).await;
                 }
             }
@@ -415,8 +420,14 @@ enum Fate {
 
 impl Delivery {
     /// Moves `count` due messages from `from` on to where they belong, in their order; `Some(ms)` if the next look is to
-    /// be made after that time only.
-    async fn deliver(&self, queue: &Arc<QueueView>, from: QueueOffset, count: u64) -> Option<u64> {
+    /// be made after that time only. `told`: the message of which it was told that it stays; once is enough.
+    async fn deliver(
+        &self,
+        queue: &Arc<QueueView>,
+        from: QueueOffset,
+        count: u64,
+        told: &Cell<Option<QueueOffset>>,
+    ) -> Option<u64> {
         let level = self.level;
         let (mut put_any, mut expired_count) = (false, 0);
         for queue_offset in (from.0..from.0 + count).map(QueueOffset) {
@@ -440,12 +451,14 @@ impl Delivery {
                     self.progress.step_to(level, next);
                 }
                 Fate::Stays { why, retry_ms } => {
-                    tracing::warn!(
-                        level,
-                        queue_offset = queue_offset.0,
-                        why,
-                        "a delayed message could not be put; trying again"
-                    );
+                    if told.replace(Some(queue_offset)) != Some(queue_offset) {
+                        tracing::warn!(
+                            level,
+                            queue_offset = queue_offset.0,
+                            why,
+                            "a delayed message could not be put; trying again until it can"
+                        );
+                    }
                     return Some(retry_ms);
                 }
             }
@@ -477,10 +490,14 @@ impl Delivery {
         let Some((topic, queue_id)) = real_target(raw) else {
             return Fate::Lost { why: "it does not say where it was sent to".into() };
         };
-        let Some(queue) = real_queue(&self.directory.load(), topic, queue_id).cloned() else {
+        let directory = self.directory.load();
+        let Some(queue) = real_queue(&directory, topic, queue_id).cloned() else {
             // It was deleted while the message waited: nobody can read it any more.
             return Fate::Lost { why: format!("there is no topic {topic} any more") };
         };
+        // Nobody waits for the copy; that of a sync topic is shown once it is flushed.
+        let flush = PutFlush { topic: directory.topics.get(topic).and_then(|topic| topic.flush()), may_wait: false };
+        drop(directory);
         let marks = Marks::scan(raw);
         // The stored text goes on as it is, DELAY and REAL_* included: so do Java brokers, and consumers may read them.
         let message = Message {
@@ -496,7 +513,7 @@ impl Delivery {
             tags: TagsRule::Code(TagsCode::of(marks.tags)),
             keys: marks.key_hashes(&queue.key().topic),
         };
-        match self.store.put_and_wait(std::slice::from_ref(&message), false).await {
+        match self.store.put_and_wait(std::slice::from_ref(&message), flush).await {
             Ok(outcome) => match outcome.status {
                 PutStatus::Ok | PutStatus::FlushDiskTimeout => {
                     let len = outcome.record_lens.iter().map(|len| u64::from(*len)).sum();
@@ -517,11 +534,12 @@ fn stays(why: impl Into<String>) -> Fate {
 /// Of a message whose record the store does not give out.
 fn unread(error: &ReadError) -> Fate {
     match error {
-        ReadError::OutOfRange { phy, min, .. } if phy < min => Fate::Expired,
+        _ if error.is_expired() => Fate::Expired,
         // Not the record but the disk, or the limit of open files: it may mend.
         ReadError::Io { .. } | ReadError::Busy { .. } => {
             Fate::Stays { why: error.to_string(), retry_ms: BROKEN_RETRY_MS }
         }
+        ReadError::NotFlushed { .. } => stays(error.to_string()),
         ReadError::OutOfRange { .. } | ReadError::NoRecord { .. } | ReadError::Damaged { .. } => {
             Fate::Lost { why: error.to_string() }
         }
@@ -534,7 +552,7 @@ fn refused(refusal: PutRefusal) -> Fate {
         PutRefusal::MessageIllegal(why) => Fate::Lost { why },
         PutRefusal::PropertiesTooLong { len } => Fate::Lost { why: format!("its properties take {len} bytes") },
         PutRefusal::Overloaded { .. } => stays("the store is busy"),
-        PutRefusal::NotAvailable(why) => stays(why),
+        PutRefusal::NotAvailable(why) => Fate::Stays { why, retry_ms: REFUSED_RETRY_MS },
     }
 }
 
@@ -654,7 +672,8 @@ mod tests {
         assert!(matches!(refused(PutRefusal::PropertiesTooLong { len: 40_000 }), Fate::Lost { .. }));
         let stages = crate::store::StageTimes { write_us: 0, flush_us: 0 };
         assert_eq!(refused(PutRefusal::Overloaded { stages }), stays("the store is busy"));
-        assert_eq!(refused(PutRefusal::NotAvailable("stopping".into())), stays("stopping"));
+        let stopping = Fate::Stays { why: "stopping".into(), retry_ms: REFUSED_RETRY_MS };
+        assert_eq!(refused(PutRefusal::NotAvailable("stopping".into())), stopping);
     }
 
     #[test]

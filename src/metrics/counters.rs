@@ -28,6 +28,8 @@ pub struct Counters {
     pub flush_timeouts: Counter,
     /// Times that the writer waited for a builder whose ring was full.
     pub dispatch_stalls: Counter,
+    /// Times that the writer waited because too many messages were written and not yet shown.
+    pub unshown_stalls: Counter,
     /// Reads that went to the disk through io_uring.
     pub cold_reads: Counter,
     /// Of those, the ones that first waited for a place.
@@ -43,6 +45,14 @@ pub struct Counters {
     pub cache_orders_skipped: Counter,
     /// Units that a get stepped over: they point to no message of their queue.
     pub units_skipped: Counter,
+    /// Segments deleted because they had expired.
+    pub segments_expired: Counter,
+    /// Segments deleted before their time because the disk was too full.
+    pub segments_forced: Counter,
+    /// Deleted segments that a reader held for too long.
+    pub segments_held: Counter,
+    /// Consume queue and index files deleted after the segments that they led to.
+    pub derived_expired: Counter,
 }
 
 /// Those that happened, on one line.
@@ -53,6 +63,7 @@ impl fmt::Display for Counters {
             ("puts_expired", &self.puts_expired),
             ("flush_timeouts", &self.flush_timeouts),
             ("dispatch_stalls", &self.dispatch_stalls),
+            ("unshown_stalls", &self.unshown_stalls),
             ("cold_reads", &self.cold_reads),
             ("cold_reads_queued", &self.cold_reads_queued),
             ("damaged_regions", &self.damaged_regions),
@@ -61,6 +72,10 @@ impl fmt::Display for Counters {
             ("dropped_kib", &self.dropped_kib),
             ("cache_orders_skipped", &self.cache_orders_skipped),
             ("units_skipped", &self.units_skipped),
+            ("segments_expired", &self.segments_expired),
+            ("segments_forced", &self.segments_forced),
+            ("segments_held", &self.segments_held),
+            ("derived_expired", &self.derived_expired),
         ];
         let happened: Vec<String> = all
             .iter()

@@ -286,7 +286,7 @@ impl Check<'_> {
             // What a recovery has set aside may still look whole: it said what could not be.
             Event::Record(view) if self.is_quarantined(view.phy().0, view.phy().0 + 1) => {}
             Event::Record(view) => self.record(&view),
-            Event::Blank => self.report.counts.blanks += 1,
+            Event::Blank { .. } => self.report.counts.blanks += 1,
             Event::Fault { rule, path, what } => self.report.error(rule, path.display(), what),
             Event::Damage(damage) => self.damage(damage),
         }
