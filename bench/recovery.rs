@@ -89,7 +89,8 @@ fn write_log(settings: &StoreSettings, len: u64, queues: u32, body_len: usize) -
     let (mut end, mut number) = (0_u64, 0_u64);
     let mut segment = Vec::with_capacity(settings.segment_len as usize);
     let mut bytes = Vec::new();
-    let body: Vec<u8> = messages.iter().flat_map(|message| message.body.iter().copied()).cycle().take(body_len).collect();
+    let body: Vec<u8> =
+        messages.iter().flat_map(|message| message.body.iter().copied()).cycle().take(body_len).collect();
     while end < len {
         segment.clear();
         loop {

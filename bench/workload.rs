@@ -6,6 +6,7 @@ use std::path::Path;
 
 use kerolox::config::ZeroAhead;
 use kerolox::io::{AppendMode, Blocking, Job};
+use kerolox::log::Checksums;
 use kerolox::store::{FlushMode, ReadSettings, StoreSettings};
 use kerolox::types::{KeyHash, key_hash};
 use tempfile::TempDir;
@@ -78,6 +79,7 @@ pub fn settings(root: &Path, append: AppendMode) -> StoreSettings {
         inflight_count_max: 65_536,
         put_wait_ms_max: 60_000,
         read: ReadSettings::default(),
+        checksums: Checksums::Body,
     }
 }
 

@@ -54,6 +54,7 @@ pub struct Config {
     pub flush: FlushConfig,
     pub retention: RetentionConfig,
     pub disk: DiskConfig,
+    pub recovery: RecoveryConfig,
     pub read: ReadConfig,
     pub limits: LimitsConfig,
     pub log: LogConfig,
@@ -221,6 +222,15 @@ pub struct DiskConfig {
     pub min_free_warning: u64,
 }
 
+/// What a recovery looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryConfig {
+    /// Are bodies held against their checksums?
+    pub check_crc: bool,
+    /// Are whole records held against the checksum among their properties, which then each must have? Instead of the body's.
+    pub verify_property_crc: bool,
+}
+
 /// How much one pull or query gives, and what it may cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadConfig {
@@ -384,6 +394,7 @@ impl Config {
             flush: flush(&mut gate, raw.flush),
             retention: retention(&mut gate, raw.retention),
             disk: disk(&mut gate, raw.disk),
+            recovery: recovery(&mut gate, raw.recovery),
             read: read(&mut gate, raw.read),
             limits: limits(&mut gate, raw.limits),
             log: log(&mut gate, raw.log),
@@ -551,6 +562,13 @@ fn retention(gate: &mut Gate<'_>, raw: raw::RawRetention) -> RetentionConfig {
         held_report_ms: gate.integer("retention.held_report_ms", raw.held_report_ms, 120_000, 100..=86_400_000),
         retry_ms: gate.integer("retention.retry_ms", raw.retry_ms, 120_000, 100..=86_400_000),
         force_when_full: gate.switch("retention.force_when_full", raw.force_when_full, true),
+    }
+}
+
+fn recovery(gate: &mut Gate<'_>, raw: raw::RawRecovery) -> RecoveryConfig {
+    RecoveryConfig {
+        check_crc: gate.switch("recovery.check_crc", raw.check_crc, true),
+        verify_property_crc: gate.switch("recovery.verify_property_crc", raw.verify_property_crc, false),
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) struct RawConfig {
     pub flush: RawFlush,
     pub retention: RawRetention,
     pub disk: RawDisk,
+    pub recovery: RawRecovery,
     pub read: RawRead,
     pub limits: RawLimits,
     pub log: RawLog,
@@ -107,6 +108,13 @@ pub(super) struct RawDisk {
     pub warning_percent: Raw,
     pub min_free_clean: Raw,
     pub min_free_warning: Raw,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRecovery {
+    pub check_crc: Raw,
+    pub verify_property_crc: Raw,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -40,7 +40,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use smallvec::SmallVec;
 
 use crate::format::fixed;
-use crate::types::properties::{self, PROPERTIES_LEN_MAX};
+use crate::types::properties::{self, PROPERTIES_LEN_MAX, VALUE_END};
 use crate::types::{KeyHash, PhyOffset, QueueOffset, Timestamp, key_hash};
 
 pub use message_id::{message_id, parse_message_id, write_message_id};
@@ -453,6 +453,26 @@ impl<'a> RecordView<'a> {
     /// Whether the body is the one whose checksum the record keeps.
     pub fn check_crc(&self) -> bool {
         u32::from_be_bytes(fixed(self.bytes, BODY_CRC_AT)) == body_crc(self.body())
+    }
+
+    /// Whether the record ends in the property that holds a CRC of the whole of it, and that is right. Source: store.md 2.7.
+    pub fn check_property_crc(&self) -> bool {
+        const NAME: &[u8] = b"__CRC32#\x01";
+        const DIGITS: usize = 10;
+        let Some(covered) = self.bytes.len().checked_sub(NAME.len() + DIGITS + 1) else { return false };
+        let (covered, property) = self.bytes.split_at(covered);
+        if self.raw_properties.len() < property.len()
+            || !property.starts_with(NAME)
+            || !property.ends_with(&[VALUE_END])
+        {
+            return false;
+        }
+        // The least significant digit comes first.
+        let digits = property[NAME.len()..NAME.len() + DIGITS].iter().rev();
+        let value = digits.fold(Some(0_u64), |value, digit| {
+            value.filter(|_| digit.is_ascii_digit()).map(|value| value * 10 + u64::from(digit - b'0'))
+        });
+        value == Some(u64::from(body_crc(covered)))
     }
 
     /// The record and nothing behind it.

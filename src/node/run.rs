@@ -23,9 +23,10 @@ use crate::broker::control::{ControlSettings, KvConfig, LoadedTables};
 use crate::broker::delay::DelayLevels;
 use crate::broker::shard::ShardSettings;
 use crate::broker::{Directory, SharedDirectory};
-use crate::config::{self, AppendMode, Config, ReadConfig};
+use crate::config::{self, AppendMode, Config, ReadConfig, RecoveryConfig};
 use crate::dispatch::ring;
 use crate::io::{self, SharedMap};
+use crate::log::Checksums;
 use crate::log::{DiskRule, RetentionRule};
 use crate::net::{NetLimits, StallTimes};
 use crate::store::{
@@ -362,6 +363,11 @@ pub fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings 
         inflight_count_max: u64::from(config.limits.put_inflight_messages),
         put_wait_ms_max: config.limits.put_wait_ms,
         read: read_settings(&config.read),
+        checksums: match config.recovery {
+            RecoveryConfig { verify_property_crc: true, .. } => Checksums::Record,
+            RecoveryConfig { check_crc: true, .. } => Checksums::Body,
+            _ => Checksums::Form,
+        },
     }
 }
 

@@ -13,6 +13,7 @@ use super::quarantine::DamagedRegions;
 use super::scans::ScanPlaces;
 use crate::config::ZeroAhead;
 use crate::io::{AppendMode, SegmentSet};
+use crate::log::Checksums;
 use crate::metrics::{Counters, Traffic, TrafficTotals};
 use crate::types::PhyOffset;
 
@@ -145,6 +146,8 @@ pub struct StoreSettings {
     /// A put that waited longer than this for the writer is refused.
     pub put_wait_ms_max: u64,
     pub read: ReadSettings,
+    /// What a recovery checks of each record.
+    pub checksums: Checksums,
 }
 
 /// How much one read gives, and what it may cost. Defaults are Java's.

@@ -29,6 +29,7 @@ use crate::index::IndexFile;
 use crate::io::AppendMode;
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch};
+use crate::log::Checksums;
 use crate::types::{KeyHash, PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp};
 
 pub const SEGMENT_LEN: u64 = 4096;
@@ -97,6 +98,7 @@ impl TestStore {
             inflight_count_max: 1000,
             put_wait_ms_max: 200,
             read: ReadSettings::default(),
+            checksums: Checksums::Body,
         };
         TestStore { dir, settings, sent: Vec::new(), counters: HashMap::new(), end: PhyOffset(0) }
     }

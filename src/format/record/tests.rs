@@ -368,3 +368,35 @@ proptest! {
         let _ = RecordView::parse(&rest);
     }
 }
+
+#[test]
+fn a_crc_of_the_whole_record_is_its_last_property_with_the_digits_reversed() {
+    let host = "127.0.0.1:10911".parse().unwrap();
+    let spec = RecordSpec {
+        topic: "T",
+        queue_id: 0,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: 1,
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body: b"body",
+        properties: &[b"A\x01b\x02", b"__CRC32#\x010000000000\x02"],
+    };
+    let mut bytes = Vec::new();
+    let placed = spec.encode_into(&mut bytes).unwrap();
+    number(&mut bytes, placed.store_timestamp_at, QueueOffset(3), PhyOffset(4096), Timestamp(7));
+    assert!(!RecordView::parse(&bytes).unwrap().check_property_crc());
+    let end = bytes.len();
+    let digits: String = format!("{:010}", body_crc(&bytes[..end - 20])).chars().rev().collect();
+    bytes[end - 11..end - 1].copy_from_slice(digits.as_bytes());
+    assert!(RecordView::parse(&bytes).unwrap().check_property_crc());
+    // It covers what the body's does not.
+    for at in [12, 20, 28, end - 25, end - 11] {
+        let mut bad = bytes.clone();
+        bad[at] ^= 1;
+        assert!(RecordView::parse(&bad).is_ok_and(|view| !view.check_property_crc()), "{at}");
+    }
+}

@@ -112,7 +112,8 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         QueueRebuild::new(layout, settings, segments, topics, queues),
         IndexRebuild::new(layout, settings, index),
     );
-    let mut scan = LogScan::new(layout, segments, flushed, quarantined, Pace::new(recovery.save_interval));
+    let mut scan =
+        LogScan::new(layout, segments, flushed, settings.checksums, quarantined, Pace::new(recovery.save_interval));
     rebuild.start_at(from, at);
     let log = match scan.run(from, at, stored_at, &mut rebuild) {
         Err(ScanError::Gap(gap)) if at > oldest => {
