@@ -436,10 +436,6 @@ fn control_settings(config: &Config, advertised: SocketAddr) -> ControlSettings 
 }
 
 fn load_kv_config(layout: &store::Layout) -> Result<KvConfig, NodeError> {
-    let path = layout.own().join(KV_CONFIG);
-    let failed = |why: String| NodeError::Host(format!("{}: {why}", path.display()));
-    match io::read_if_present(&path).map_err(|error| failed(error.to_string()))? {
-        Some(bytes) => KvConfig::decode(&bytes).map_err(|error| failed(error.to_string())),
-        None => Ok(KvConfig::default()),
-    }
+    let loaded = store::load_table(&layout.own().join(KV_CONFIG), KvConfig::decode);
+    loaded.map_err(|error| NodeError::Host(error.to_string()))
 }
