@@ -37,8 +37,6 @@ pub struct Counters {
     /// KiB asked of the page cache ahead of groups that scan the log, and dropped from it behind them.
     pub read_ahead_kib: Counter,
     pub dropped_kib: Counter,
-    /// Orders to the page cache that were left out, since too many waited for the thread that carries them out.
-    pub cache_orders_skipped: Counter,
     /// Units that a get stepped over: they point to no message of their queue.
     pub units_skipped: Counter,
 }
@@ -56,7 +54,6 @@ impl fmt::Display for Counters {
             ("cold_reads_refused", &self.cold_reads_refused),
             ("read_ahead_kib", &self.read_ahead_kib),
             ("dropped_kib", &self.dropped_kib),
-            ("cache_orders_skipped", &self.cache_orders_skipped),
             ("units_skipped", &self.units_skipped),
         ];
         let happened: Vec<String> = all
