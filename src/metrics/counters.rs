@@ -32,7 +32,7 @@ pub struct Counters {
     pub cold_reads: Counter,
     /// Of those, the ones that first waited for a place.
     pub cold_reads_queued: Counter,
-    /// And the ones that were refused, since too many of their group waited.
+    /// And the ones that were refused, since too many of their group waited, or too much was read for their connection.
     pub cold_reads_refused: Counter,
     /// KiB asked of the page cache ahead of groups that scan the log, and dropped from it behind them.
     pub read_ahead_kib: Counter,

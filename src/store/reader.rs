@@ -29,6 +29,7 @@ use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
 use crate::format::record::{self, BadRecord, Header, RecordView};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, ReadFile, Segment};
+use crate::metrics::Counters;
 use crate::queue::{Boundary, Step, TimeSearch};
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
@@ -223,6 +224,10 @@ impl ShardStore {
         self.inner.shared.settings.store_host
     }
 
+    pub fn counters(&self) -> &Counters {
+        &self.inner.shared.counters
+    }
+
     /// How many messages a query by unique key finds.
     pub fn query_count_max(&self) -> usize {
         self.inner.shared.settings.read.query_count_max
@@ -378,7 +383,7 @@ impl ShardStore {
         let (mut records, mut len) = (VecDeque::new(), 0);
         let mut below = PhyOffset(u64::MAX);
         for _ in 0..QUERY_ROUNDS_MAX {
-            let places = index.find(key_hash(topic, key), below, QUERY_COUNT_MAX, begin, end)?;
+            let places = index.find(key_hash(topic, key), below, QUERY_COUNT_MAX, begin, end).await?;
             // The newest first, since those are wanted if not all are.
             for phy in places.iter().rev() {
                 if records.len() >= max || len > len_max {
