@@ -39,6 +39,14 @@ pub struct Counters {
     pub dropped_kib: Counter,
     /// Units that a get stepped over: they point to no message of their queue.
     pub units_skipped: Counter,
+    /// Segments deleted because they had expired.
+    pub segments_expired: Counter,
+    /// Segments deleted before their time because the disk was too full.
+    pub segments_forced: Counter,
+    /// Deleted segments that a reader held for too long.
+    pub segments_held: Counter,
+    /// Consume queue and index files deleted after the segments that they led to.
+    pub derived_expired: Counter,
 }
 
 /// Those that happened, on one line.
@@ -55,6 +63,10 @@ impl fmt::Display for Counters {
             ("read_ahead_kib", &self.read_ahead_kib),
             ("dropped_kib", &self.dropped_kib),
             ("units_skipped", &self.units_skipped),
+            ("segments_expired", &self.segments_expired),
+            ("segments_forced", &self.segments_forced),
+            ("segments_held", &self.segments_held),
+            ("derived_expired", &self.derived_expired),
         ];
         let happened: Vec<String> = all
             .iter()

@@ -19,7 +19,7 @@ use crate::dispatch::Receiver;
 use crate::format::index_file::{self, IndexHeader};
 use crate::format::names;
 use crate::index::{Full, IndexFile, IndexFileMut};
-use crate::io::{Blocking, BrokenMap, SharedMap, disk};
+use crate::io::{Blocking, BrokenMap, SharedMap, disk, fsync_dir, remove_if_present};
 use crate::types::{KeyHash, PhyOffset, Timestamp};
 
 /// Blocks of the unit area are reserved in portions of this length.
@@ -169,6 +169,40 @@ impl IndexBuilder {
                 let to = file.reserved() + RESERVE_LEN;
                 let _ = self.blocking.run(move || file.reserve(to)).await;
             }
+        }
+    }
+
+    /// Deletes the files that lead only to records which the log has no longer; never the last.
+    pub async fn expire(&self, log_min: PhyOffset) {
+        let files = self.files.borrow().clone();
+        let shared = Arc::clone(&self.shared);
+        let work = move || {
+            let (mut removed, mut error) = (0, None);
+            let last = files.len().saturating_sub(1);
+            for file in files[..last].iter().take_while(|file| index_header(file).end_phy < log_min) {
+                if let Err(why) = remove_if_present(file.path()) {
+                    error = Some(format!("{}: {why}", file.path().display()));
+                    break;
+                }
+                removed += 1;
+                shared.counters.derived_expired.add(1);
+            }
+            if let Some(dir) = files.first().and_then(|file| file.path().parent()).filter(|_| removed > 0)
+                && let Err(why) = fsync_dir(dir)
+            {
+                error = Some(format!("{}: {why}", dir.display()));
+            }
+            (removed, error)
+        };
+        let (removed, error) = self.blocking.run(work).await;
+        if let Some(error) = error {
+            tracing::warn!(error, "an expired index file cannot be deleted; it is tried again after the next segment");
+        }
+        // Files are only added behind, and only here taken away.
+        let gone: Vec<_> = self.files.borrow_mut().drain(..removed).collect();
+        if !gone.is_empty() {
+            // Hundreds of megabytes to unmap and free.
+            self.blocking.start(move || drop(gone));
         }
     }
 

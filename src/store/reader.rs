@@ -77,6 +77,13 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    /// Has the message expired, so that its queue goes on behind it?
+    pub fn is_expired(&self) -> bool {
+        matches!(self, ReadError::OutOfRange { phy, min, .. } if phy < min)
+    }
+}
+
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -439,7 +446,21 @@ impl ShardStore {
         if min >= max {
             return Ok(None);
         }
-        let stored_at = self.stored_at(queue, &(min..max), min).await?;
+        let range = min..max;
+        let mut stored_at = self.stored_at(queue, &range, min).await?;
+        if stored_at == Timestamp(i64::MIN) {
+            // It has just gone, and the queue has not followed yet: the first that is still there.
+            let mut search = TimeSearch::new(range.clone(), Timestamp(i64::MIN + 1), Boundary::Lower);
+            let first = loop {
+                match search.step() {
+                    Step::Look(offset) => search.tell(self.stored_at(queue, &range, offset).await?),
+                    Step::Found(offset) => break offset,
+                }
+            };
+            if first < max {
+                stored_at = self.stored_at(queue, &range, first).await?;
+            }
+        }
         Ok(Some(stored_at).filter(|at| at.0 != i64::MIN && at.0 != i64::MAX))
     }
 
@@ -468,7 +489,7 @@ impl ShardStore {
                     let view = RecordView::parse(&record).map_err(|why| ReadError::NoRecord { phy, why })?;
                     return Ok(view.store_timestamp());
                 }
-                Err(ReadError::OutOfRange { phy, min, .. }) if phy < min => return Ok(Timestamp(i64::MIN)),
+                Err(error) if error.is_expired() => return Ok(Timestamp(i64::MIN)),
                 Err(ReadError::NoRecord { .. } | ReadError::Damaged { .. } | ReadError::OutOfRange { .. }) => {
                     bad = Some(phy);
                 }
