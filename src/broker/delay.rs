@@ -27,6 +27,8 @@ pub const DEFAULT_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 2
 const LOOK_MS_MAX: u64 = 500;
 /// After a put that failed.
 const RETRY_MS: u64 = 100;
+/// While the store takes no messages: its disk is full, or it stops.
+const REFUSED_RETRY_MS: u64 = 1000;
 /// After something that will not mend itself soon.
 const BROKEN_RETRY_MS: u64 = 10_000;
 /// After messages of which none had to be waited for, so that other tasks of the core get their turn.
@@ -344,6 +346,7 @@ pub async fn deliver_level<S: Future<Output = ()>>(
     let level = *level;
     let queue_index = usize::try_from(level - 1).expect("a delay level is above 0");
     let mut checked = false;
+    let told = Cell::new(None);
     loop {
         let queue =
             directory.load().topics.get(SCHEDULE_TOPIC).and_then(|topic| topic.queues.get(queue_index).cloned());
@@ -392,7 +395,7 @@ pub async fn deliver_level<S: Future<Output = ()>>(
             }
             Next::Wait { ms } => sleep(ms).await,
             Next::Deliver { count } => {
-                if let Some(ms) = delivery.deliver(&queue, from, count).await {
+                if let Some(ms) = delivery.deliver(&queue, from, count, &told).await {
                     sleep(ms).await;
                 }
             }
@@ -415,8 +418,14 @@ enum Fate {
 
 impl Delivery {
     /// Moves `count` due messages from `from` on to where they belong, in their order; `Some(ms)` if the next look is to
-    /// be made after that time only.
-    async fn deliver(&self, queue: &Arc<QueueView>, from: QueueOffset, count: u64) -> Option<u64> {
+    /// be made after that time only. `told`: the message of which it was told that it stays; once is enough.
+    async fn deliver(
+        &self,
+        queue: &Arc<QueueView>,
+        from: QueueOffset,
+        count: u64,
+        told: &Cell<Option<QueueOffset>>,
+    ) -> Option<u64> {
         let level = self.level;
         let (mut put_any, mut expired_count) = (false, 0);
         for queue_offset in (from.0..from.0 + count).map(QueueOffset) {
@@ -440,12 +449,14 @@ impl Delivery {
                     self.progress.step_to(level, next);
                 }
                 Fate::Stays { why, retry_ms } => {
-                    tracing::warn!(
-                        level,
-                        queue_offset = queue_offset.0,
-                        why,
-                        "a delayed message could not be put; trying again"
-                    );
+                    if told.replace(Some(queue_offset)) != Some(queue_offset) {
+                        tracing::warn!(
+                            level,
+                            queue_offset = queue_offset.0,
+                            why,
+                            "a delayed message could not be put; trying again until it can"
+                        );
+                    }
                     return Some(retry_ms);
                 }
             }
@@ -517,7 +528,7 @@ fn stays(why: impl Into<String>) -> Fate {
 /// Of a message whose record the store does not give out.
 fn unread(error: &ReadError) -> Fate {
     match error {
-        ReadError::OutOfRange { phy, min, .. } if phy < min => Fate::Expired,
+        _ if error.is_expired() => Fate::Expired,
         // Not the record but the disk, or the limit of open files: it may mend.
         ReadError::Io { .. } | ReadError::Busy { .. } => {
             Fate::Stays { why: error.to_string(), retry_ms: BROKEN_RETRY_MS }
@@ -534,7 +545,7 @@ fn refused(refusal: PutRefusal) -> Fate {
         PutRefusal::MessageIllegal(why) => Fate::Lost { why },
         PutRefusal::PropertiesTooLong { len } => Fate::Lost { why: format!("its properties take {len} bytes") },
         PutRefusal::Overloaded { .. } => stays("the store is busy"),
-        PutRefusal::NotAvailable(why) => stays(why),
+        PutRefusal::NotAvailable(why) => Fate::Stays { why, retry_ms: REFUSED_RETRY_MS },
     }
 }
 
@@ -654,7 +665,8 @@ mod tests {
         assert!(matches!(refused(PutRefusal::PropertiesTooLong { len: 40_000 }), Fate::Lost { .. }));
         let stages = crate::store::StageTimes { write_us: 0, flush_us: 0 };
         assert_eq!(refused(PutRefusal::Overloaded { stages }), stays("the store is busy"));
-        assert_eq!(refused(PutRefusal::NotAvailable("stopping".into())), stays("stopping"));
+        let stopping = Fate::Stays { why: "stopping".into(), retry_ms: REFUSED_RETRY_MS };
+        assert_eq!(refused(PutRefusal::NotAvailable("stopping".into())), stopping);
     }
 
     #[test]

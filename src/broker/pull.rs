@@ -254,6 +254,12 @@ impl ShardBroker {
                     head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
                 }
                 Ok(records) => head.write(|ext| pull.reply.send(code, Some(name), ext, &records)),
+                // It expired between the look and the read: asked again, the queue says where it goes on.
+                Err(error) if error.is_expired() => {
+                    let (code, name) = status::of_get(&GetStatus::MessageWasRemoving, pull.offset);
+                    let head = Head { next: pull.offset, ..head };
+                    head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
+                }
                 Err(error) => pull.fail_read(&error),
             }
         }))

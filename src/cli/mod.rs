@@ -8,6 +8,7 @@
 mod check_config;
 mod client;
 mod dump;
+mod import_config;
 mod inspect;
 mod progress;
 mod rebuild;
@@ -66,6 +67,7 @@ enum Command {
     Verify(verify::Args),
     Dump(dump::Args),
     Rebuild(rebuild::Args),
+    ImportConfig(import_config::Args),
 }
 
 /// Reads the command line, does what it says and gives the exit code. Wrong usage ends the process in here.
@@ -75,6 +77,7 @@ pub fn run() -> ExitCode {
         Command::CheckConfig(args) => return check_config::run(args),
         Command::Inspect(args) => return inspect::run(args),
         Command::Rebuild(args) => return rebuild::run(args),
+        Command::ImportConfig(args) => return import_config::run(args),
         Command::Dump(args) => return dump::run(args),
         Command::Verify(args) => return verify::run(args),
         Command::Topic(args) => topic::run(args),

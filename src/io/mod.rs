@@ -18,14 +18,16 @@ mod segment;
 mod shared_map;
 #[cfg(test)]
 pub mod tap;
+mod unlinked;
 
 pub use blocking::{Blocking, Job};
 pub use clock::{now, sleep, steady_ms, utc_offset_s, within, yield_if_due};
 pub use disk::{remove_if_present, sync_folder as fsync_dir};
-pub use files::{create_full_length, read_if_present, replace_keeping_old, written_ranges};
+pub use files::{create_full_length, disk_usage, read_if_present, read_tail, replace_keeping_old, written_ranges};
 pub use guard::BrokenMap;
 pub use lock::{LockError, StoreLock};
 pub use log_file::{AppendMode, LogFile, ZERO_LEN};
 pub use read_file::ReadFile;
 pub use segment::{Segment, SegmentSet};
 pub use shared_map::SharedMap;
+pub use unlinked::UnlinkedFile;

@@ -123,7 +123,8 @@ impl Segment {
     }
 }
 
-/// The segments there are, oldest first; the writer core replaces the list when it rolls, any core reads it.
+/// The segments there are, oldest first: the writer core adds the newest when it rolls, expiry takes the oldest, any core
+/// reads.
 #[derive(Debug)]
 pub struct SegmentSet {
     segment_len: u64,
@@ -141,9 +142,22 @@ impl SegmentSet {
 
     /// Adds the newest segment. Called by the writer core alone.
     pub fn push(&self, segment: Arc<Segment>) {
-        let mut list = self.list.load().as_ref().clone();
-        list.push(segment);
-        self.list.store(Arc::new(list));
+        self.list.rcu(|list| {
+            let mut list = list.as_ref().clone();
+            list.push(Arc::clone(&segment));
+            list
+        });
+    }
+
+    /// Takes the oldest segment away, if it is the one that starts at `start` and not the last. Who has it goes on reading;
+    /// nobody finds it any more. Called by the helper thread alone.
+    pub fn remove_oldest(&self, start: PhyOffset) -> Option<Arc<Segment>> {
+        let oldest = self.list.load().first().filter(|oldest| oldest.start == start).cloned()?;
+        let before = self.list.rcu(|list| {
+            let kept = if list.len() > 1 { &list[1..] } else { &list[..] };
+            kept.to_vec()
+        });
+        (before.len() > 1).then_some(oldest)
     }
 
     /// The segment that holds `at`.

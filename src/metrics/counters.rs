@@ -41,6 +41,14 @@ pub struct Counters {
     pub cache_orders_skipped: Counter,
     /// Units that a get stepped over: they point to no message of their queue.
     pub units_skipped: Counter,
+    /// Segments deleted because they had expired.
+    pub segments_expired: Counter,
+    /// Segments deleted before their time because the disk was too full.
+    pub segments_forced: Counter,
+    /// Deleted segments that a reader held for too long.
+    pub segments_held: Counter,
+    /// Consume queue and index files deleted after the segments that they led to.
+    pub derived_expired: Counter,
 }
 
 /// Those that happened, on one line.
@@ -58,6 +66,10 @@ impl fmt::Display for Counters {
             ("dropped_kib", &self.dropped_kib),
             ("cache_orders_skipped", &self.cache_orders_skipped),
             ("units_skipped", &self.units_skipped),
+            ("segments_expired", &self.segments_expired),
+            ("segments_forced", &self.segments_forced),
+            ("segments_held", &self.segments_held),
+            ("derived_expired", &self.derived_expired),
         ];
         let happened: Vec<String> = all
             .iter()

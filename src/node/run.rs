@@ -23,11 +23,14 @@ use crate::broker::control::{ControlSettings, KvConfig, LoadedTables};
 use crate::broker::delay::DelayLevels;
 use crate::broker::shard::ShardSettings;
 use crate::broker::{Directory, SharedDirectory};
-use crate::config::{AppendMode, Config, ReadConfig, ZeroAhead};
+use crate::config::{self, AppendMode, Config, ReadConfig, ZeroAhead};
 use crate::dispatch::ring;
 use crate::io::{self, SharedMap};
+use crate::log::{DiskRule, RetentionRule};
 use crate::net::{NetLimits, StallTimes};
-use crate::store::{self, Closing, FlushMode, OpenedStore, ReadSettings, StoreSettings, WriterRings};
+use crate::store::{
+    self, Closing, DiskWatch, ExpirySettings, FlushMode, OpenedStore, ReadSettings, StoreSettings, WriterRings,
+};
 use crate::tuning::locked_memory;
 use crate::types::ShardId;
 
@@ -65,6 +68,11 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let cache = Helper::start("kerolox-cache", quiet_core).map_err(|error| NodeError::Host(error.to_string()))?;
     let OpenedStore { lock, layout, shared, queues, index_files, writer_start, tables, checkpoint } = opened;
 
+    // Before anything is taken: a disk that is full already takes nothing more.
+    let mut disks = DiskWatch::new(&layout, disk_rule(&config));
+    disks.look();
+    disks.tell();
+    disks.publish(&shared);
     let directory: SharedDirectory = Arc::new(ArcSwap::from_pointee(Directory::default()));
     let limits = NetLimits::new(
         config.limits.frame_bytes_in_progress,
@@ -96,6 +104,8 @@ pub fn run(config: Config) -> Result<(), NodeError> {
         name_servers: config.nameserver.register.clone(),
         durable_up_to: durable_up_to.clone(),
         checkpoint,
+        expiry: expiry_settings(&config),
+        disks,
     });
     let mut rings = WriterRings { from_shards: vec![], replies: vec![], dispatch: vec![], keys: keys_tx };
     let mut shards = Vec::new();
@@ -124,6 +134,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
             listen: listen.iter().map(|(addr, _)| *addr).collect(),
             limits: Arc::clone(&limits),
             consumequeue_least_pages: config.flush.consumequeue_least_pages,
+            trim_pause: Duration::from_millis(config.retention.consumequeue_pause_ms),
             to_writer,
             replies,
             dispatch,
@@ -369,6 +380,28 @@ fn read_settings(read: &ReadConfig) -> ReadSettings {
         queue_files_max: read.queue_files_max as usize,
         query_count_max: read.query_max as usize,
         cold_reads_per_group: read.cold_reads_per_group as usize,
+    }
+}
+
+fn disk_rule(config: &Config) -> DiskRule {
+    let config::DiskConfig { max_used_percent, clean_percent, warning_percent, min_free_clean, min_free_warning } =
+        config.disk;
+    DiskRule { max_used_percent, clean_percent, warning_percent, min_free_clean, min_free_warning }
+}
+
+fn expiry_settings(config: &Config) -> ExpirySettings {
+    let retention = &config.retention;
+    ExpirySettings {
+        rule: RetentionRule {
+            reserved_ms: i64::from(retention.hours) * 3_600_000,
+            delete_hours: retention.delete_hours,
+            batch_max: retention.batch_max,
+            force_when_full: retention.force_when_full,
+        },
+        check_interval_ms: retention.check_interval_ms,
+        file_pause_ms: retention.file_pause_ms,
+        held_report_ms: retention.held_report_ms,
+        retry_ms: retention.retry_ms,
     }
 }
 

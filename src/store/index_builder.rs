@@ -19,7 +19,7 @@ use crate::dispatch::Receiver;
 use crate::format::index_file::{self, IndexHeader};
 use crate::format::names;
 use crate::index::{Full, IndexFile, IndexFileMut};
-use crate::io::{Blocking, BrokenMap, SharedMap, disk};
+use crate::io::{Blocking, BrokenMap, SharedMap, disk, fsync_dir, remove_if_present};
 use crate::types::{KeyHash, PhyOffset, Timestamp};
 
 /// Blocks of the unit area are reserved in portions of this length.
@@ -172,11 +172,52 @@ impl IndexBuilder {
         }
     }
 
-    /// Where messages with this key hash lie, ascending; at most `count`. The key's text is not looked at.
+    /// Deletes the files that lead only to records which the log has no longer; never the last.
+    pub async fn expire(&self, log_min: PhyOffset) {
+        let files = self.files.borrow().clone();
+        let shared = Arc::clone(&self.shared);
+        let work = move || {
+            let (mut removed, mut error) = (0, None);
+            let last = files.len().saturating_sub(1);
+            for file in files[..last].iter().take_while(|file| index_header(file).end_phy < log_min) {
+                if let Err(why) = remove_if_present(file.path()) {
+                    error = Some(format!("{}: {why}", file.path().display()));
+                    break;
+                }
+                removed += 1;
+                shared.counters.derived_expired.add(1);
+            }
+            if let Some(dir) = files.first().and_then(|file| file.path().parent()).filter(|_| removed > 0)
+                && let Err(why) = fsync_dir(dir)
+            {
+                error = Some(format!("{}: {why}", dir.display()));
+            }
+            (removed, error)
+        };
+        let (removed, error) = self.blocking.run(work).await;
+        if let Some(error) = error {
+            tracing::warn!(error, "an expired index file cannot be deleted; it is tried again after the next segment");
+        }
+        // Files are only added behind, and only here taken away.
+        let gone: Vec<_> = self.files.borrow_mut().drain(..removed).collect();
+        if !gone.is_empty() {
+            // Hundreds of megabytes to unmap and free.
+            self.blocking.start(move || drop(gone));
+        }
+    }
+
+    /// Where messages with this key hash lie before `below`, ascending; the newest `count`. The key's text is not looked at.
     ///
     /// # Errors
     /// A file cannot be read.
-    pub fn find(&self, key: KeyHash, count: usize, begin: i64, end: i64) -> Result<Vec<PhyOffset>, ReadError> {
+    pub fn find(
+        &self,
+        key: KeyHash,
+        below: PhyOffset,
+        count: usize,
+        begin: i64,
+        end: i64,
+    ) -> Result<Vec<PhyOffset>, ReadError> {
         let (slots, units) = (self.shared.settings.index_slots, self.shared.settings.index_entries);
         let count = count.min(QUERY_COUNT_MAX);
         let mut found = Vec::new();
@@ -191,7 +232,7 @@ impl IndexBuilder {
                 }
                 let mut hits = Vec::new();
                 if header.begin.0 <= end && header.end.0 >= begin {
-                    index.find(key, Timestamp(begin), Timestamp(end), count - found.len(), &mut hits);
+                    index.find_below(below, key, Timestamp(begin), Timestamp(end), count - found.len(), &mut hits);
                 }
                 (hits, header.begin.0 >= begin)
             };

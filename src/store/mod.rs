@@ -7,6 +7,8 @@
 mod builder;
 mod cold_reads;
 mod config_store;
+mod disk_watch;
+mod expiry;
 mod index_builder;
 mod keeper;
 mod layout;
@@ -29,6 +31,8 @@ mod writer;
 pub use builder::{Builder, DurableUpTo, OnArrival};
 pub use cold_reads::Reader;
 pub use config_store::ConfigTables;
+pub use disk_watch::DiskWatch;
+pub use expiry::{Expiry, ExpirySettings};
 pub use index_builder::IndexBuilder;
 pub use keeper::Keeper;
 pub use layout::Layout;

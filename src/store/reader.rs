@@ -76,6 +76,13 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    /// Has the message expired, so that its queue goes on behind it?
+    pub fn is_expired(&self) -> bool {
+        matches!(self, ReadError::OutOfRange { phy, min, .. } if phy < min)
+    }
+}
+
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -376,10 +383,9 @@ impl ShardStore {
         let _place = self.inner.queries.enter().await;
         let (last_update, last_phy) = index.newest()?;
         let (mut records, mut len) = (VecDeque::new(), 0);
-        let mut end = end;
+        let mut below = PhyOffset(u64::MAX);
         for _ in 0..QUERY_ROUNDS_MAX {
-            let places = index.find(key_hash(topic, key), QUERY_COUNT_MAX, begin, end)?;
-            let mut first_stored_at = None;
+            let places = index.find(key_hash(topic, key), below, QUERY_COUNT_MAX, begin, end)?;
             // The newest first, since those are wanted if not all are.
             for phy in places.iter().rev() {
                 if records.len() >= max || len > len_max {
@@ -387,7 +393,6 @@ impl ShardStore {
                 }
                 match self.record_at(&Reader::Lookup, *phy).await {
                     Ok(record) => {
-                        first_stored_at = RecordView::parse(&record).ok().map(|view| view.store_timestamp().0);
                         if has_key(&record, topic, key) {
                             len += record.len();
                             records.push_front(record);
@@ -399,10 +404,10 @@ impl ShardStore {
                 // Records in memory cost no wait, and a CRC each.
                 crate::io::yield_if_due().await;
             }
-            // Nothing but others of this hash, and there may be more behind them.
-            match first_stored_at {
-                Some(stored_at) if records.is_empty() && places.len() >= QUERY_COUNT_MAX && stored_at > begin => {
-                    end = stored_at - 1;
+            match places.first() {
+                // Others of this hash took the place of some that are asked for.
+                Some(first) if records.len() < max && len <= len_max && places.len() >= QUERY_COUNT_MAX => {
+                    below = *first
                 }
                 _ => break,
             }
@@ -436,7 +441,21 @@ impl ShardStore {
         if min >= max {
             return Ok(None);
         }
-        let stored_at = self.stored_at(queue, &(min..max), min).await?;
+        let range = min..max;
+        let mut stored_at = self.stored_at(queue, &range, min).await?;
+        if stored_at == Timestamp(i64::MIN) {
+            // It has just gone, and the queue has not followed yet: the first that is still there.
+            let mut search = TimeSearch::new(range.clone(), Timestamp(i64::MIN + 1), Boundary::Lower);
+            let first = loop {
+                match search.step() {
+                    Step::Look(offset) => search.tell(self.stored_at(queue, &range, offset).await?),
+                    Step::Found(offset) => break offset,
+                }
+            };
+            if first < max {
+                stored_at = self.stored_at(queue, &range, first).await?;
+            }
+        }
         Ok(Some(stored_at).filter(|at| at.0 != i64::MIN && at.0 != i64::MAX))
     }
 
@@ -465,7 +484,7 @@ impl ShardStore {
                     let view = RecordView::parse(&record).map_err(|why| ReadError::NoRecord { phy, why })?;
                     return Ok(view.store_timestamp());
                 }
-                Err(ReadError::OutOfRange { phy, min, .. }) if phy < min => return Ok(Timestamp(i64::MIN)),
+                Err(error) if error.is_expired() => return Ok(Timestamp(i64::MIN)),
                 Err(ReadError::NoRecord { .. } | ReadError::Damaged { .. } | ReadError::OutOfRange { .. }) => {
                     bad = Some(phy);
                 }

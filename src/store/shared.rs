@@ -1,10 +1,13 @@
 //! What all cores know of the store: how far the log is appended, flushed and shown, and what is being waited for.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
 
 use super::scans::ScanPlaces;
 use crate::io::{AppendMode, SegmentSet};
@@ -118,6 +121,8 @@ pub struct Shared {
     poisoned: AtomicBool,
     /// Builders that cannot go on (their disk is full): no puts until all can.
     builders_stuck: AtomicU32,
+    /// Why the disk is too full to take messages, if it is. By the control core.
+    disk_full: ArcSwapOption<String>,
     stopping: AtomicBool,
     write_us: AtomicU32,
     flush_us: AtomicU32,
@@ -144,6 +149,7 @@ impl Shared {
             confirm: AtomicU64::new(end.0),
             poisoned: AtomicBool::new(false),
             builders_stuck: AtomicU32::new(0),
+            disk_full: ArcSwapOption::empty(),
             stopping: AtomicBool::new(false),
             write_us: AtomicU32::new(0),
             flush_us: AtomicU32::new(0),
@@ -198,21 +204,37 @@ impl Shared {
         self.builders_stuck.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Says that the disk is too full to take messages, and why; or that it is not. By the control core (and the start)
+    /// alone.
+    pub fn set_disk_full(&self, why: Option<String>) {
+        self.disk_full.store(why.map(Arc::new));
+    }
+
+    /// Why the disk is too full to take messages, if it is.
+    pub fn disk_full(&self) -> Option<Arc<String>> {
+        self.disk_full.load_full()
+    }
+
     pub fn stop_puts(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 
     /// Why no put is taken now, if so.
-    pub fn refusal(&self) -> Option<&'static str> {
+    pub fn refusal(&self) -> Option<Cow<'static, str>> {
         if self.is_poisoned() {
-            return Some("a write or sync of the commit log failed; the node takes no messages until it is restarted");
+            return Some(
+                "a write or sync of the commit log failed; the node takes no messages until it is restarted".into(),
+            );
+        }
+        if let Some(why) = self.disk_full.load().as_ref() {
+            return Some(why.to_string().into());
         }
         if self.builders_stuck.load(Ordering::Acquire) > 0 {
             return Some(
-                "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or raise the limit of open files",
+                "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or raise the limit of open files".into(),
             );
         }
-        self.stopping.load(Ordering::Acquire).then_some("the node is stopping")
+        self.stopping.load(Ordering::Acquire).then(|| "the node is stopping".into())
     }
 
     /// How long the newest write and flush took.
