@@ -468,10 +468,9 @@ impl<'a> RecordView<'a> {
             return false;
         }
         // The least significant digit comes first.
-        let digits = property[NAME.len()..NAME.len() + DIGITS].iter().rev();
-        let value = digits.fold(Some(0_u64), |value, digit| {
-            value.filter(|_| digit.is_ascii_digit()).map(|value| value * 10 + u64::from(digit - b'0'))
-        });
+        let mut digits = property[NAME.len()..NAME.len() + DIGITS].iter().rev();
+        let value =
+            digits.try_fold(0_u64, |value, digit| digit.is_ascii_digit().then(|| value * 10 + u64::from(digit - b'0')));
         value == Some(u64::from(body_crc(covered)))
     }
 
