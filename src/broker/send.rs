@@ -528,7 +528,10 @@ mod tests {
         assert_eq!(kept("a=1;POP_CK=x;DELAY=3", false), raw("a=1;DELAY=3;"));
         assert_eq!(kept("a=1;POP_CK=x;DELAY=3", true), raw("a=1;"));
         assert_eq!(kept("DELAY=3;a=1", true), raw("a=1;"));
-        assert_eq!(kept("__CRC32#=0000000000;__RMQ.TRANSIENT.x=1;__SHARDINGKEY=s;P=p", false), raw("__SHARDINGKEY=s;P=p;"));
+        assert_eq!(
+            kept("__CRC32#=0000000000;__RMQ.TRANSIENT.x=1;__SHARDINGKEY=s;P=p", false),
+            raw("__SHARDINGKEY=s;P=p;")
+        );
     }
 
     #[test]
