@@ -289,6 +289,21 @@ fn until(client: &mut Client, asked: &Request, done: impl Fn(&Answer) -> bool) -
     }
 }
 
+/// In this mode a store into the mapping is what fails, and the message was never in the log.
+#[test]
+fn a_segment_cut_short_under_a_mapped_writer_ends_sends_and_not_the_node() {
+    let node = Node::with(&[("store.append", "\"mmap\"")]);
+    let mut client = node.client(HEADER_TYPES[0]);
+    client.put(&Request::send(TOPIC));
+    wait_for_max(&mut client, TOPIC, 0, 1);
+    File::options().write(true).open(&segments(&node)[0]).unwrap().set_len(0).unwrap();
+    let answer = client.ask(&Request::send(TOPIC));
+    assert!([response::SYSTEM_ERROR, response::SERVICE_NOT_AVAILABLE].contains(&answer.code), "{answer:?}");
+    assert_eq!(client.ask(&Request::send(TOPIC)).code, response::SERVICE_NOT_AVAILABLE);
+    assert_eq!(client.ask(&Request::pull(TOPIC, 0)).code, response::SYSTEM_ERROR);
+    assert_eq!(client.max_offset(TOPIC), 1, "it answers still");
+}
+
 /// A unit that a broker left behind may point to a whole record, of another queue.
 #[test]
 fn a_unit_that_points_to_the_message_of_another_queue_is_stepped_over() {

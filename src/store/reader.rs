@@ -39,8 +39,6 @@ const QUERIES_MAX: usize = 4;
 const LOOKED_AT_MAX: usize = 16_384;
 /// Units that are copied out of a mapping at a time.
 const UNITS_AT_A_TIME: usize = 64;
-/// Orders to the page cache that wait, or are carried out, until no more are given.
-const CACHE_ORDERS_MAX: usize = 64;
 /// Units looked at in either direction for one whose record can be read, when a search by time meets one that cannot.
 const NEIGHBOURS_MAX: u64 = 800;
 /// First read of a record whose length is not known.
@@ -272,7 +270,7 @@ impl ShardStore {
     ) -> GetResult {
         let mut scan = match self.begin(queue, offset, max_count, max_bytes) {
             Begun::Scan(scan) => scan,
-            Begun::Outside(result) => return *result,
+            Begun::Outside(result) => return result,
         };
         while let Some(run) = scan.next_run(queue) {
             let looked_at = scan.looked_at(&run);
@@ -308,7 +306,7 @@ impl ShardStore {
     ) -> Result<GetResult, ReadError> {
         let mut scan = match self.begin(queue, offset, max_count, max_bytes) {
             Begun::Scan(scan) => scan,
-            Begun::Outside(result) => return Ok(*result),
+            Begun::Outside(result) => return Ok(result),
         };
         while let Some(run) = scan.next_run(queue) {
             let units = self.inner.units(reader, &run, scan.looked_at(&run)).await?;
@@ -333,7 +331,7 @@ impl ShardStore {
                 len: 0,
             },
         };
-        let outside = |status, next| Begun::Outside(Box::new(result(status, next)));
+        let outside = |status, next| Begun::Outside(result(status, next));
         match offset {
             _ if max == 0 => outside(GetStatus::NoMessageInQueue, 0),
             _ if offset < min => outside(GetStatus::OffsetTooSmall, min),
@@ -505,7 +503,7 @@ impl ShardStore {
 enum Begun {
     Scan(Scan),
     /// Nothing to be looked at.
-    Outside(Box<GetResult>),
+    Outside(GetResult),
 }
 
 /// A get on its way through the units.
@@ -863,8 +861,8 @@ impl PageCache for Inner {
         })
     }
 
-    fn is_busy(&self) -> bool {
-        self.cache_orders.load(Ordering::Relaxed) >= CACHE_ORDERS_MAX
+    fn orders(&self) -> usize {
+        self.cache_orders.load(Ordering::Relaxed)
     }
 }
 
