@@ -24,12 +24,12 @@ use super::cold_reads::{ColdReads, Reader};
 use super::index_builder::{IndexBuilder, QUERY_COUNT_MAX};
 use super::queues::{QueueView, UnitRun};
 use super::scans::{CacheOrder, PageCache, Scans};
-use super::shared::Shared;
+use super::shared::{Health, PutFlush, Shared};
 use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
 use crate::format::record::{self, BadRecord, Header, RecordView};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, ReadFile, Segment};
-use crate::metrics::Counters;
+use crate::metrics::{Counters, Traffic};
 use crate::queue::{Boundary, Step, TimeSearch};
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
@@ -54,6 +54,11 @@ pub enum ReadError {
         phy: PhyOffset,
         min: PhyOffset,
         max: PhyOffset,
+    },
+    /// A record is there that may be seen once it is on stable storage.
+    NotFlushed {
+        phy: PhyOffset,
+        flushed: PhyOffset,
     },
     /// There is no record at this position.
     NoRecord {
@@ -87,6 +92,9 @@ impl fmt::Display for ReadError {
         match self {
             ReadError::OutOfRange { phy, min, max } => {
                 write!(f, "no message at physical offset {phy}: the log holds {min} to {max}")
+            }
+            ReadError::NotFlushed { phy, flushed } => {
+                write!(f, "no message at physical offset {phy} yet: what is on stable storage ends at {flushed}")
             }
             ReadError::NoRecord { phy, why } => write!(f, "no message starts at physical offset {phy}: {why}"),
             ReadError::Damaged { phy, path } => {
@@ -201,20 +209,20 @@ impl ShardStore {
     pub fn put(
         &self,
         messages: &[Message<'_>],
-        wait: bool,
+        flush: PutFlush,
         done: Box<dyn FnOnce(PutOutcome)>,
     ) -> Result<(), PutRefusal> {
-        self.inner.submitter.put(messages, wait, done)
+        self.inner.submitter.put(messages, flush, done)
     }
 
     /// As [`ShardStore::put`], for who can wait.
-    pub async fn put_and_wait(&self, messages: &[Message<'_>], wait: bool) -> Result<PutOutcome, PutRefusal> {
+    pub async fn put_and_wait(&self, messages: &[Message<'_>], flush: PutFlush) -> Result<PutOutcome, PutRefusal> {
         let slot = Rc::new(RefCell::new(None));
         let answered = Rc::new(LocalWake::default());
         let (filled, wake) = (Rc::clone(&slot), Rc::clone(&answered));
         self.put(
             messages,
-            wait,
+            flush,
             Box::new(move |outcome| {
                 *filled.borrow_mut() = Some(outcome);
                 wake.wake();
@@ -227,6 +235,21 @@ impl ShardStore {
     /// Where this node can be reached, as stored in its records.
     pub fn store_host(&self) -> SocketAddr {
         self.inner.shared.settings.store_host
+    }
+
+    /// Whether puts are taken now.
+    pub fn health(&self) -> Health<'_> {
+        self.inner.shared.health()
+    }
+
+    /// Everything before this is on stable storage.
+    pub fn flushed(&self) -> PhyOffset {
+        self.inner.shared.flushed()
+    }
+
+    /// What this shard has put and got.
+    pub fn traffic(&self) -> &Traffic {
+        self.inner.submitter.traffic()
     }
 
     pub fn counters(&self) -> &Counters {
@@ -478,7 +501,8 @@ impl ShardStore {
             let Some(phy) = self.phy_of(&Reader::Lookup, queue, QueueOffset(at)).await? else {
                 return Ok(Timestamp(i64::MIN));
             };
-            // The units of a damaged part all point to its start.
+            // A message that was stored behind a damaged region stands for those lost in it.
+            let phy = self.inner.behind_damage(phy);
             if bad == Some(phy) {
                 continue;
             }
@@ -491,7 +515,9 @@ impl ShardStore {
                 Err(ReadError::NoRecord { .. } | ReadError::Damaged { .. } | ReadError::OutOfRange { .. }) => {
                     bad = Some(phy);
                 }
-                Err(error @ (ReadError::Io { .. } | ReadError::Busy { .. })) => return Err(error),
+                Err(error @ (ReadError::Io { .. } | ReadError::Busy { .. } | ReadError::NotFlushed { .. })) => {
+                    return Err(error);
+                }
             }
             crate::io::yield_if_due().await;
         }
@@ -577,7 +603,8 @@ impl Scan {
             if self.skip_to.is_some_and(|to| unit.phy < to) {
                 continue;
             }
-            if !matches(unit.tags) {
+            if shared.damaged.end_behind(unit.phy).is_some() || !matches(unit.tags) {
+                // The queue goes on behind a message that was lost in a damaged region.
                 self.nothing_here(GetStatus::NoMatchedMessage);
                 continue;
             }
@@ -587,7 +614,7 @@ impl Scan {
                 continue;
             }
             if !self.is_readable(shared, &unit) {
-                // A damaged unit, or one of a quarantined region: nothing to read there, and the queue goes on behind it.
+                // A damaged unit: nothing to read there, and the queue goes on behind it.
                 shared.counters.units_skipped.add(1);
                 tracing::warn!(%queue_offset, phy_offset = %unit.phy, len, "a unit points to no message; skipped");
                 self.nothing_here(GetStatus::MessageWasRemoving);
@@ -673,6 +700,13 @@ impl Found {
     /// Reads the records, from the disk where they are not in memory. What turns out to be no message of the queue is left
     /// out, so there may be none.
     pub async fn load(self, reader: &Reader) -> Result<Bytes, ReadError> {
+        let (inner, began_us) = (Rc::clone(&self.inner), crate::io::steady_us());
+        let loaded = self.read(reader).await;
+        inner.submitter.traffic().note_get_time(crate::io::steady_us().saturating_sub(began_us));
+        loaded
+    }
+
+    async fn read(self, reader: &Reader) -> Result<Bytes, ReadError> {
         let shared = &self.inner.shared;
         let mut out = Vec::with_capacity(self.len);
         let mut index = 0;
@@ -786,12 +820,23 @@ impl Inner {
         self.cold.read(reader, file.path(), || file.to_read(), at, count * UNIT_LEN).await
     }
 
+    /// Where the log goes on if it is damaged at `phy`; else `phy` itself.
+    fn behind_damage(&self, mut phy: PhyOffset) -> PhyOffset {
+        while let Some(end) = self.shared.damaged.end_behind(phy) {
+            phy = end;
+        }
+        phy
+    }
+
     async fn record_at(&self, reader: &Reader, phy: PhyOffset) -> Result<Vec<u8>, ReadError> {
         let (min, max) = (self.shared.segments.min(), self.shared.confirm());
         let segment = match self.shared.segments.find(phy) {
             Some(segment) if phy >= min && phy < max => segment,
             _ => return Err(ReadError::OutOfRange { phy, min, max }),
         };
+        if self.shared.damaged.end_behind(phy).is_some() {
+            return Err(ReadError::Damaged { phy, path: segment.path().to_owned() });
+        }
         // Never look behind what is shown: the bytes there may still change.
         let end = segment.end().min(max);
         let peek_len = PEEK_LEN.min(end.since(phy) as usize);
