@@ -697,8 +697,8 @@ impl Found {
         }
     }
 
-    /// Reads the records, from the disk where they are not in memory. What turns out to be no message of the queue is left
-    /// out, so there may be none.
+    /// Reads the records, from the disk where they are not in memory. What has expired meanwhile, or turns out to be no message
+    /// of the queue, is left out, so there may be none.
     pub async fn load(self, reader: &Reader) -> Result<Bytes, ReadError> {
         let (inner, began_us) = (Rc::clone(&self.inner), crate::io::steady_us());
         let loaded = self.read(reader).await;
@@ -714,8 +714,9 @@ impl Found {
             // Neighbours that one read of at most its maximum covers are read together.
             let first = self.pieces[index];
             let Some(segment) = shared.segments.find(first.phy) else {
-                let (min, max) = (shared.segments.min(), shared.confirm());
-                return Err(ReadError::OutOfRange { phy: first.phy, min, max });
+                // Expired since it was found.
+                index += 1;
+                continue;
             };
             let mut end = first.end();
             let mut count = 1;
