@@ -13,7 +13,7 @@ use super::quarantine::DamagedRegions;
 use super::scans::ScanPlaces;
 use crate::config::ZeroAhead;
 use crate::io::{AppendMode, SegmentSet};
-use crate::log::Checksums;
+use crate::log::Check;
 use crate::metrics::{Counters, Traffic, TrafficTotals};
 use crate::types::PhyOffset;
 
@@ -138,6 +138,12 @@ pub struct StoreSettings {
     pub consumequeue_thorough_interval_ms: u64,
     /// Zero the log ahead of the append point; auto: once somebody waits for flushes.
     pub zero_ahead: ZeroAhead,
+    /// Messages can be found by key.
+    pub index: bool,
+    /// Every record is sealed with a checksum over all of it.
+    pub property_crc: bool,
+    /// What recovery holds against a checksum.
+    pub check: Check,
     /// Delay of each level, in ms; what recovery needs to know when a delayed message is due.
     pub delays_ms: Vec<i64>,
     /// Bounds of what may be on its way to the writer, over all shards.
@@ -146,8 +152,6 @@ pub struct StoreSettings {
     /// A put that waited longer than this for the writer is refused.
     pub put_wait_ms_max: u64,
     pub read: ReadSettings,
-    /// What a recovery checks of each record.
-    pub checksums: Checksums,
 }
 
 /// How much one read gives, and what it may cost. Defaults are Java's.

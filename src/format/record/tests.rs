@@ -369,34 +369,33 @@ proptest! {
     }
 }
 
+/// `305355157` is the checksum of store.md's example E30, whose digits Java wrote from the least significant on.
 #[test]
-fn a_crc_of_the_whole_record_is_its_last_property_with_the_digits_reversed() {
-    let host = "127.0.0.1:10911".parse().unwrap();
-    let spec = RecordSpec {
-        topic: "T",
-        queue_id: 0,
-        flag: 0,
-        sys_flag: 0,
-        born_timestamp: 1,
-        born_host: host,
-        store_host: host,
-        reconsume_times: 0,
-        prepared_transaction_offset: 0,
-        body: b"body",
-        properties: &[b"A\x01b\x02", b"__CRC32#\x010000000000\x02"],
-    };
-    let mut bytes = Vec::new();
-    let placed = spec.encode_into(&mut bytes).unwrap();
-    number(&mut bytes, placed.store_timestamp_at, QueueOffset(3), PhyOffset(4096), Timestamp(7));
-    assert!(!RecordView::parse(&bytes).unwrap().check_property_crc());
-    let end = bytes.len();
-    let digits: String = format!("{:010}", body_crc(&bytes[..end - 20])).chars().rev().collect();
-    bytes[end - 11..end - 1].copy_from_slice(digits.as_bytes());
-    assert!(RecordView::parse(&bytes).unwrap().check_property_crc());
-    // It covers what the body's does not.
-    for at in [12, 20, 28, end - 22, end - 11] {
-        let mut bad = bytes.clone();
-        bad[at] ^= 1;
-        assert!(RecordView::parse(&bad).is_ok_and(|view| !view.check_property_crc()), "{at}");
+fn the_digits_of_a_seal_stand_the_wrong_way_round() {
+    let mut record = vec![0xa4, 0x0a, 0x70, 0x67];
+    assert_eq!(crc32fast::hash(&record), 305_355_157);
+    record.extend_from_slice(UNSEALED);
+    seal(&mut record);
+    assert_eq!(&record[4..], b"__CRC32#\x017515535030\x02");
+}
+
+#[test]
+fn a_sealed_record_tells_any_flipped_bit_and_an_unsealed_one_that_it_has_no_seal() {
+    let sealed_properties: &[&[u8]] = &[b"TAGS\x01a\x02", UNSEALED];
+    let mut record = encode(&spec("T", b"body", sealed_properties));
+    number(&mut record, 56, QueueOffset(3), PhyOffset(4096), Timestamp(5));
+    seal(&mut record);
+    assert_eq!(RecordView::parse(&record).unwrap().seal(), Seal::Right);
+    for at in [12, 20, 30, 56, 88, 95] {
+        let mut flipped = record.clone();
+        flipped[at] ^= 1;
+        if let Ok(view) = RecordView::parse(&flipped) {
+            assert_eq!(view.seal(), Seal::Wrong, "{at}");
+        }
     }
+    let plain = encode(&spec("T", b"body", &[b"TAGS\x01a\x02"]));
+    assert_eq!(RecordView::parse(&plain).unwrap().seal(), Seal::Absent);
+    // Twenty bytes that end a body are no property.
+    let body = encode(&spec("T", UNSEALED, &[]));
+    assert_eq!(RecordView::parse(&body).unwrap().seal(), Seal::Absent);
 }
