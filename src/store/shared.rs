@@ -13,7 +13,7 @@ use super::quarantine::DamagedRegions;
 use super::scans::ScanPlaces;
 use crate::config::ZeroAhead;
 use crate::io::{AppendMode, SegmentSet};
-use crate::log::Check;
+use crate::log::Checksums;
 use crate::metrics::{Counters, Traffic, TrafficTotals};
 use crate::types::PhyOffset;
 
@@ -142,8 +142,6 @@ pub struct StoreSettings {
     pub index: bool,
     /// Every record is sealed with a checksum over all of it.
     pub property_crc: bool,
-    /// What recovery holds against a checksum.
-    pub check: Check,
     /// Delay of each level, in ms; what recovery needs to know when a delayed message is due.
     pub delays_ms: Vec<i64>,
     /// Bounds of what may be on its way to the writer, over all shards.
@@ -152,6 +150,8 @@ pub struct StoreSettings {
     /// A put that waited longer than this for the writer is refused.
     pub put_wait_ms_max: u64,
     pub read: ReadSettings,
+    /// What a recovery checks of each record.
+    pub checksums: Checksums,
 }
 
 /// How much one read gives, and what it may cost. Defaults are Java's.
