@@ -45,7 +45,7 @@ fn written() -> Node {
             client.put(&Request::send("TopicA").body(&*format!("body {number}")).properties(&properties));
             client.put(&Request::send("TopicB").body(&*"b".repeat(number + 1)).properties("KEYS=b"));
         }
-        client.put(&Request::send("TopicA").body(&*"later").properties("DELAY=18;KEYS=later"));
+        client.put(&Request::send("TopicA").body("later").properties("DELAY=18;KEYS=later"));
     }
     assert_eq!(node.stop().code(), Some(0));
     node
@@ -276,7 +276,7 @@ fn salvage_saves_what_is_left_and_a_node_goes_on_with_it() {
             at = next;
         }
         assert_eq!(at, 200, "the next message gets the offset that it would have had");
-        let sent = client.put(&Request::send(topic).body(&*"goes on"));
+        let sent = client.put(&Request::send(topic).body("goes on"));
         assert_eq!(sent.number("queueOffset"), 200);
     }
     assert_eq!(pulled, kept - 2, "the delayed ones wait");
