@@ -298,17 +298,20 @@ impl Builder {
         }
     }
 
-    /// Syncs what was built, by least pages each interval and wholly each thorough interval.
+    /// Syncs what was built, by least pages each interval, and wholly each thorough interval and when somebody asks.
     pub async fn run_flusher(self: Rc<Self>, least_pages: u64) {
         let interval = Duration::from_millis(self.shared.settings.consumequeue_flush_interval_ms);
         let thorough_interval = self.shared.settings.consumequeue_thorough_interval_ms;
         let mut last_thorough = crate::io::steady_ms();
+        let mut asked = self.shared.queue_syncs_asked();
         loop {
             if self.unsynced_since.get().is_none() {
                 self.dirtied.wait().await;
             }
             crate::io::sleep(interval).await;
-            let thorough = crate::io::steady_ms().saturating_sub(last_thorough) >= thorough_interval;
+            let asked_before = std::mem::replace(&mut asked, self.shared.queue_syncs_asked());
+            let thorough =
+                asked > asked_before || crate::io::steady_ms().saturating_sub(last_thorough) >= thorough_interval;
             if thorough {
                 last_thorough = crate::io::steady_ms();
             }
