@@ -229,6 +229,7 @@ impl ShardBroker {
     fn answer_warm(&self, pull: Pull, got: GetResult) -> Option<Later> {
         let (code, name) = status::of_get(&got.status, pull.offset);
         let head = Head { next: got.next_offset, min: got.min_offset, max: got.max_offset };
+        self.store.traffic().note_get(if code == response::SUCCESS { got.found.count() as u64 } else { 0 });
         if code != response::SUCCESS {
             head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
             return None;

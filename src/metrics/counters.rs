@@ -28,6 +28,8 @@ pub struct Counters {
     pub flush_timeouts: Counter,
     /// Times that the writer waited for a builder whose ring was full.
     pub dispatch_stalls: Counter,
+    /// Times that the writer waited because too many messages were written and not yet shown.
+    pub unshown_stalls: Counter,
     /// Reads that went to the disk through io_uring.
     pub cold_reads: Counter,
     /// Of those, the ones that first waited for a place.
@@ -59,6 +61,7 @@ impl fmt::Display for Counters {
             ("puts_expired", &self.puts_expired),
             ("flush_timeouts", &self.flush_timeouts),
             ("dispatch_stalls", &self.dispatch_stalls),
+            ("unshown_stalls", &self.unshown_stalls),
             ("cold_reads", &self.cold_reads),
             ("cold_reads_queued", &self.cold_reads_queued),
             ("cold_reads_refused", &self.cold_reads_refused),

@@ -23,7 +23,7 @@ use crate::broker::control::{ControlSettings, KvConfig, LoadedTables};
 use crate::broker::delay::DelayLevels;
 use crate::broker::shard::ShardSettings;
 use crate::broker::{Directory, SharedDirectory};
-use crate::config::{self, AppendMode, Config, ReadConfig, ZeroAhead};
+use crate::config::{self, AppendMode, Config, ReadConfig};
 use crate::dispatch::ring;
 use crate::io::{self, SharedMap};
 use crate::log::{DiskRule, RetentionRule};
@@ -356,11 +356,7 @@ pub fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings 
         sync_timeout_ms: config.flush.sync_timeout_ms,
         consumequeue_flush_interval_ms: config.flush.consumequeue_interval_ms,
         consumequeue_thorough_interval_ms: config.flush.consumequeue_thorough_interval_ms,
-        zero_ahead: match config.store.zero_ahead {
-            ZeroAhead::Auto => flush == FlushMode::Sync,
-            ZeroAhead::On => true,
-            ZeroAhead::Off => false,
-        },
+        zero_ahead: config.store.zero_ahead,
         delays_ms: config.limits.delay_levels_ms.clone(),
         inflight_len_max: config.limits.put_inflight_bytes,
         inflight_count_max: u64::from(config.limits.put_inflight_messages),

@@ -206,11 +206,18 @@ impl IndexBuilder {
         }
     }
 
-    /// Where messages with this key hash lie, ascending; at most `count`. The key's text is not looked at.
+    /// Where messages with this key hash lie before `below`, ascending; the newest `count`. The key's text is not looked at.
     ///
     /// # Errors
     /// A file cannot be read.
-    pub fn find(&self, key: KeyHash, count: usize, begin: i64, end: i64) -> Result<Vec<PhyOffset>, ReadError> {
+    pub fn find(
+        &self,
+        key: KeyHash,
+        below: PhyOffset,
+        count: usize,
+        begin: i64,
+        end: i64,
+    ) -> Result<Vec<PhyOffset>, ReadError> {
         let (slots, units) = (self.shared.settings.index_slots, self.shared.settings.index_entries);
         let count = count.min(QUERY_COUNT_MAX);
         let mut found = Vec::new();
@@ -225,7 +232,7 @@ impl IndexBuilder {
                 }
                 let mut hits = Vec::new();
                 if header.begin.0 <= end && header.end.0 >= begin {
-                    index.find(key, Timestamp(begin), Timestamp(end), count - found.len(), &mut hits);
+                    index.find_below(below, key, Timestamp(begin), Timestamp(end), count - found.len(), &mut hits);
                 }
                 (hits, header.begin.0 >= begin)
             };

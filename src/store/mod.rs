@@ -42,6 +42,6 @@ pub use outlet::Outlet;
 pub use queues::{QueueList, QueueRegistry, QueueView};
 pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore};
 pub use rebuild::{Rebuilt, rebuild};
-pub use shared::{FlushMode, ReadSettings, Shared, StageTimes, StoreSettings};
+pub use shared::{FlushMode, Health, LossWindow, Poison, PutFlush, ReadSettings, Shared, StageTimes, StoreSettings};
 pub use submit::{LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule};
 pub use writer::{DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};

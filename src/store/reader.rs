@@ -24,11 +24,12 @@ use super::cold_reads::{ColdReads, Reader};
 use super::index_builder::{IndexBuilder, QUERY_COUNT_MAX};
 use super::queues::{QueueView, UnitRun};
 use super::scans::{CacheOrder, Scans};
-use super::shared::Shared;
+use super::shared::{Health, PutFlush, Shared};
 use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
 use crate::format::record::{self, BadRecord, Header, RecordView};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, ReadFile, Segment};
+use crate::metrics::Traffic;
 use crate::queue::{Boundary, Step, TimeSearch};
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
@@ -55,6 +56,11 @@ pub enum ReadError {
         phy: PhyOffset,
         min: PhyOffset,
         max: PhyOffset,
+    },
+    /// A record is there that may be seen once it is on stable storage.
+    NotFlushed {
+        phy: PhyOffset,
+        flushed: PhyOffset,
     },
     /// There is no record at this position.
     NoRecord {
@@ -88,6 +94,9 @@ impl fmt::Display for ReadError {
         match self {
             ReadError::OutOfRange { phy, min, max } => {
                 write!(f, "no message at physical offset {phy}: the log holds {min} to {max}")
+            }
+            ReadError::NotFlushed { phy, flushed } => {
+                write!(f, "no message at physical offset {phy} yet: what is on stable storage ends at {flushed}")
             }
             ReadError::NoRecord { phy, why } => write!(f, "no message starts at physical offset {phy}: {why}"),
             ReadError::Damaged { phy, path } => {
@@ -202,20 +211,20 @@ impl ShardStore {
     pub fn put(
         &self,
         messages: &[Message<'_>],
-        wait: bool,
+        flush: PutFlush,
         done: Box<dyn FnOnce(PutOutcome)>,
     ) -> Result<(), PutRefusal> {
-        self.inner.submitter.put(messages, wait, done)
+        self.inner.submitter.put(messages, flush, done)
     }
 
     /// As [`ShardStore::put`], for who can wait.
-    pub async fn put_and_wait(&self, messages: &[Message<'_>], wait: bool) -> Result<PutOutcome, PutRefusal> {
+    pub async fn put_and_wait(&self, messages: &[Message<'_>], flush: PutFlush) -> Result<PutOutcome, PutRefusal> {
         let slot = Rc::new(RefCell::new(None));
         let answered = Rc::new(LocalWake::default());
         let (filled, wake) = (Rc::clone(&slot), Rc::clone(&answered));
         self.put(
             messages,
-            wait,
+            flush,
             Box::new(move |outcome| {
                 *filled.borrow_mut() = Some(outcome);
                 wake.wake();
@@ -228,6 +237,21 @@ impl ShardStore {
     /// Where this node can be reached, as stored in its records.
     pub fn store_host(&self) -> SocketAddr {
         self.inner.shared.settings.store_host
+    }
+
+    /// Whether puts are taken now.
+    pub fn health(&self) -> Health<'_> {
+        self.inner.shared.health()
+    }
+
+    /// Everything before this is on stable storage.
+    pub fn flushed(&self) -> PhyOffset {
+        self.inner.shared.flushed()
+    }
+
+    /// What this shard has put and got.
+    pub fn traffic(&self) -> &Traffic {
+        self.inner.submitter.traffic()
     }
 
     /// How many messages a query by unique key finds.
@@ -383,10 +407,9 @@ impl ShardStore {
         let _place = self.inner.queries.enter().await;
         let (last_update, last_phy) = index.newest()?;
         let (mut records, mut len) = (VecDeque::new(), 0);
-        let mut end = end;
+        let mut below = PhyOffset(u64::MAX);
         for _ in 0..QUERY_ROUNDS_MAX {
-            let places = index.find(key_hash(topic, key), QUERY_COUNT_MAX, begin, end)?;
-            let mut first_stored_at = None;
+            let places = index.find(key_hash(topic, key), below, QUERY_COUNT_MAX, begin, end)?;
             // The newest first, since those are wanted if not all are.
             for phy in places.iter().rev() {
                 if records.len() >= max || len > len_max {
@@ -394,7 +417,6 @@ impl ShardStore {
                 }
                 match self.record_at(&Reader::Lookup, *phy).await {
                     Ok(record) => {
-                        first_stored_at = RecordView::parse(&record).ok().map(|view| view.store_timestamp().0);
                         if has_key(&record, topic, key) {
                             len += record.len();
                             records.push_front(record);
@@ -406,10 +428,10 @@ impl ShardStore {
                 // Records in memory cost no wait, and a CRC each.
                 crate::io::yield_if_due().await;
             }
-            // Nothing but others of this hash, and there may be more behind them.
-            match first_stored_at {
-                Some(stored_at) if records.is_empty() && places.len() >= QUERY_COUNT_MAX && stored_at > begin => {
-                    end = stored_at - 1;
+            match places.first() {
+                // Others of this hash took the place of some that are asked for.
+                Some(first) if records.len() < max && len <= len_max && places.len() >= QUERY_COUNT_MAX => {
+                    below = *first
                 }
                 _ => break,
             }
@@ -490,7 +512,9 @@ impl ShardStore {
                 Err(ReadError::NoRecord { .. } | ReadError::Damaged { .. } | ReadError::OutOfRange { .. }) => {
                     bad = Some(phy);
                 }
-                Err(error @ (ReadError::Io { .. } | ReadError::Busy { .. })) => return Err(error),
+                Err(error @ (ReadError::Io { .. } | ReadError::Busy { .. } | ReadError::NotFlushed { .. })) => {
+                    return Err(error);
+                }
             }
             crate::io::yield_if_due().await;
         }
@@ -672,6 +696,13 @@ impl Found {
     /// Reads the records, from the disk where they are not in memory. What turns out to be no message of the queue is left
     /// out, so there may be none.
     pub async fn load(self, reader: &Reader) -> Result<Bytes, ReadError> {
+        let (inner, began_us) = (Rc::clone(&self.inner), crate::io::steady_us());
+        let loaded = self.read(reader).await;
+        inner.submitter.traffic().note_get_time(crate::io::steady_us().saturating_sub(began_us));
+        loaded
+    }
+
+    async fn read(self, reader: &Reader) -> Result<Bytes, ReadError> {
         let shared = &self.inner.shared;
         let mut out = Vec::with_capacity(self.len);
         let mut index = 0;

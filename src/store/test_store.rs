@@ -15,6 +15,7 @@ use super::open_error::OpenError;
 use super::progress::Progress;
 use super::queues::queue_dir;
 use super::shared::{FlushMode, ReadSettings, StoreSettings};
+use crate::config::ZeroAhead;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::names;
 use crate::format::record::{self, RecordSpec};
@@ -83,7 +84,7 @@ impl TestStore {
             sync_timeout_ms: 2500,
             consumequeue_flush_interval_ms: 1000,
             consumequeue_thorough_interval_ms: 60_000,
-            zero_ahead: false,
+            zero_ahead: ZeroAhead::Off,
             delays_ms: vec![1000, 5000],
             inflight_len_max: 1 << 20,
             inflight_count_max: 1000,

@@ -3,6 +3,7 @@ use std::fs;
 use super::*;
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::store::queues::{QueueView, UnitFile};
+use crate::store::shared::Poison;
 use crate::store::test_store::{QUEUE_FILE_LEN, SEGMENT_LEN, TestStore, dirty_pages};
 use crate::types::{QueueOffset, TagsCode};
 
@@ -146,7 +147,12 @@ fn a_stop_after_a_failed_flush_removes_nothing_and_leaves_the_abort_file() {
     let opened = store.open().unwrap();
     // The log went on into later segments, and then a sync failed: only the first segment counts as flushed.
     opened.shared.set_flushed(crate::types::PhyOffset(SEGMENT_LEN / 2));
-    opened.shared.poison();
+    opened.shared.set_poison(Poison {
+        what: "sync",
+        path: store.segment(0),
+        why: "no space left on device".into(),
+        flushed: opened.shared.flushed(),
+    });
     store.close(opened);
     assert!(store.layout().abort().exists());
     store.open_check_close();
