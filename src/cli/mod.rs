@@ -12,6 +12,7 @@ mod import_config;
 mod inspect;
 mod progress;
 mod rebuild;
+mod salvage;
 mod send;
 mod serve;
 mod status;
@@ -69,6 +70,7 @@ enum Command {
     Verify(verify::Args),
     Dump(dump::Args),
     Rebuild(rebuild::Args),
+    Salvage(salvage::Args),
     ImportConfig(import_config::Args),
 }
 
@@ -81,6 +83,7 @@ pub fn run() -> ExitCode {
         Command::Inspect(args) => return inspect::run(args),
         Command::Rebuild(args) => return rebuild::run(args),
         Command::ImportConfig(args) => return import_config::run(args),
+        Command::Salvage(args) => return salvage::run(args),
         Command::Dump(args) => return dump::run(args),
         Command::Verify(args) => return verify::run(args),
         Command::Topic(args) => topic::run(args),

@@ -26,6 +26,8 @@ const RESERVE_LEN_MIN: u64 = 4096;
 const RESERVE_LEN_MAX: u64 = 256 * 1024;
 /// Pause after a file could not be made or extended.
 const RETRY: Duration = Duration::from_secs(1);
+/// Looks in a row that find no new units, until all is synced.
+const QUIET_LOOKS: u32 = 3;
 
 /// Queues looked at in one piece of work for the helper thread when the log has moved.
 const TRIM_QUEUES_MAX: usize = 64;
@@ -51,6 +53,8 @@ pub struct Builder {
     durable_up_to: DurableUpTo,
     /// Store time of the first record whose unit is not synced; `None`: all are.
     unsynced_since: Cell<Option<i64>>,
+    /// Units came since the flusher last looked.
+    arrived: Cell<bool>,
     /// A sync failed: what counts as durable does not move any more.
     sync_failed: Cell<bool>,
 }
@@ -93,6 +97,7 @@ impl Builder {
             dirtied: LocalWake::default(),
             durable_up_to,
             unsynced_since: Cell::new(None),
+            arrived: Cell::new(false),
             sync_failed: Cell::new(false),
         })
     }
@@ -110,6 +115,7 @@ impl Builder {
                 self.durable_up_to.store(first.stored_at.0.min(before), Ordering::Release);
                 self.dirtied.wake();
             }
+            self.arrived.set(true);
             for unit in &units {
                 let slot = unit.queue.index() / self.shard_count;
                 if !self.store(slot, unit) {
@@ -303,20 +309,24 @@ impl Builder {
         }
     }
 
-    /// Syncs what was built, by least pages each interval, and wholly each thorough interval and when somebody asks.
+    /// Syncs what was built, by least pages each interval; wholly each thorough interval, when somebody asks, and once
+    /// nothing has come for a few looks, so that a crash of a node that has gone quiet costs no long scan.
     pub async fn run_flusher(self: Rc<Self>, least_pages: u64) {
         let interval = Duration::from_millis(self.shared.settings.consumequeue_flush_interval_ms);
         let thorough_interval = self.shared.settings.consumequeue_thorough_interval_ms;
         let mut last_thorough = crate::io::steady_ms();
         let mut asked = self.shared.queue_syncs_asked();
+        let mut quiet_looks = 0;
         loop {
             if self.unsynced_since.get().is_none() {
                 self.dirtied.wait().await;
             }
             crate::io::sleep(interval).await;
+            quiet_looks = if self.arrived.replace(false) { 0 } else { quiet_looks + 1 };
             let asked_before = std::mem::replace(&mut asked, self.shared.queue_syncs_asked());
-            let thorough =
-                asked > asked_before || crate::io::steady_ms().saturating_sub(last_thorough) >= thorough_interval;
+            let thorough = asked > asked_before
+                || quiet_looks >= QUIET_LOOKS
+                || crate::io::steady_ms().saturating_sub(last_thorough) >= thorough_interval;
             if thorough {
                 last_thorough = crate::io::steady_ms();
             }

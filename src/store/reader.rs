@@ -23,13 +23,13 @@ use smallvec::SmallVec;
 use super::cold_reads::{ColdReads, Reader};
 use super::index_builder::{IndexBuilder, QUERY_COUNT_MAX};
 use super::queues::{QueueView, UnitRun};
-use super::scans::{CacheOrder, Scans};
+use super::scans::{CacheOrder, PageCache, Scans};
 use super::shared::{Health, PutFlush, Shared};
 use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
 use crate::format::record::{self, BadRecord, Header, RecordView};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, ReadFile, Segment};
-use crate::metrics::Traffic;
+use crate::metrics::{Counters, Traffic};
 use crate::queue::{Boundary, Step, TimeSearch};
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
@@ -39,7 +39,7 @@ const QUERIES_MAX: usize = 4;
 const LOOKED_AT_MAX: usize = 16_384;
 /// Units that are copied out of a mapping at a time.
 const UNITS_AT_A_TIME: usize = 64;
-/// Orders to the page cache that wait, or are carried out, at a time.
+/// Orders to the page cache that wait, or are carried out, until no more are given.
 const CACHE_ORDERS_MAX: usize = 64;
 /// Units looked at in either direction for one whose record can be read, when a search by time meets one that cannot.
 const NEIGHBOURS_MAX: u64 = 800;
@@ -254,6 +254,10 @@ impl ShardStore {
         self.inner.submitter.traffic()
     }
 
+    pub fn counters(&self) -> &Counters {
+        &self.inner.shared.counters
+    }
+
     /// How many messages a query by unique key finds.
     pub fn query_count_max(&self) -> usize {
         self.inner.shared.settings.read.query_count_max
@@ -409,7 +413,7 @@ impl ShardStore {
         let (mut records, mut len) = (VecDeque::new(), 0);
         let mut below = PhyOffset(u64::MAX);
         for _ in 0..QUERY_ROUNDS_MAX {
-            let places = index.find(key_hash(topic, key), below, QUERY_COUNT_MAX, begin, end)?;
+            let places = index.find(key_hash(topic, key), below, QUERY_COUNT_MAX, begin, end).await?;
             // The newest first, since those are wanted if not all are.
             for phy in places.iter().rev() {
                 if records.len() >= max || len > len_max {
@@ -499,7 +503,8 @@ impl ShardStore {
             let Some(phy) = self.phy_of(&Reader::Lookup, queue, QueueOffset(at)).await? else {
                 return Ok(Timestamp(i64::MIN));
             };
-            // The units of a damaged part all point to its start.
+            // A message that was stored behind a damaged region stands for those lost in it.
+            let phy = self.inner.behind_damage(phy);
             if bad == Some(phy) {
                 continue;
             }
@@ -600,7 +605,8 @@ impl Scan {
             if self.skip_to.is_some_and(|to| unit.phy < to) {
                 continue;
             }
-            if !matches(unit.tags) {
+            if shared.damaged.end_behind(unit.phy).is_some() || !matches(unit.tags) {
+                // The queue goes on behind a message that was lost in a damaged region.
                 self.nothing_here(GetStatus::NoMatchedMessage);
                 continue;
             }
@@ -610,7 +616,7 @@ impl Scan {
                 continue;
             }
             if !self.is_readable(shared, &unit) {
-                // A damaged unit, or one of a quarantined region: nothing to read there, and the queue goes on behind it.
+                // A damaged unit: nothing to read there, and the queue goes on behind it.
                 shared.counters.units_skipped.add(1);
                 tracing::warn!(%queue_offset, phy_offset = %unit.phy, len, "a unit points to no message; skipped");
                 self.nothing_here(GetStatus::MessageWasRemoving);
@@ -816,12 +822,23 @@ impl Inner {
         self.cold.read(reader, file.path(), || file.to_read(), at, count * UNIT_LEN).await
     }
 
+    /// Where the log goes on if it is damaged at `phy`; else `phy` itself.
+    fn behind_damage(&self, mut phy: PhyOffset) -> PhyOffset {
+        while let Some(end) = self.shared.damaged.end_behind(phy) {
+            phy = end;
+        }
+        phy
+    }
+
     async fn record_at(&self, reader: &Reader, phy: PhyOffset) -> Result<Vec<u8>, ReadError> {
         let (min, max) = (self.shared.segments.min(), self.shared.confirm());
         let segment = match self.shared.segments.find(phy) {
             Some(segment) if phy >= min && phy < max => segment,
             _ => return Err(ReadError::OutOfRange { phy, min, max }),
         };
+        if self.shared.damaged.end_behind(phy).is_some() {
+            return Err(ReadError::Damaged { phy, path: segment.path().to_owned() });
+        }
         // Never look behind what is shown: the bytes there may still change.
         let end = segment.end().min(max);
         let peek_len = PEEK_LEN.min(end.since(phy) as usize);
@@ -846,7 +863,7 @@ impl Inner {
     /// Tells the scans of a read, and has the page cache told what they want of it.
     fn note_read(&self, reader: &Reader, from: PhyOffset, end: PhyOffset, cold: bool) {
         let mut orders = Vec::new();
-        self.scans.borrow_mut().on_read(reader, from, end, cold, self.shared.confirm(), &mut orders);
+        self.scans.borrow_mut().on_read(reader, from, end, cold, self, &mut orders);
         for order in orders {
             self.carry_out(order);
         }
@@ -855,8 +872,7 @@ impl Inner {
     fn carry_out(&self, order: CacheOrder) {
         let counters = &self.shared.counters;
         let (from, len) = match &order {
-            CacheOrder::ReadAhead { from, len, .. } => (*from, *len),
-            CacheOrder::Drop { from, len } => (*from, *len),
+            CacheOrder::ReadAhead { from, len } | CacheOrder::Drop { from, len } => (*from, *len),
         };
         let Some(segment) = self.shared.segments.find(from) else { return };
         let len = len.min(segment.end().since(from));
@@ -866,25 +882,34 @@ impl Inner {
         if is_drop && newest {
             return;
         }
-        if self.cache_orders.load(Ordering::Relaxed) >= CACHE_ORDERS_MAX {
-            counters.cache_orders_skipped.add(1);
-            return;
-        }
         self.cache_orders.fetch_add(1, Ordering::Relaxed);
         let counter = if is_drop { &counters.dropped_kib } else { &counters.read_ahead_kib };
         counter.add(len >> 10);
         let waiting = Arc::clone(&self.cache_orders);
         self.cache_thread.start(move || {
             match order {
-                CacheOrder::ReadAhead { was_cold, .. } => {
-                    let cold = segment.cached_len(from, len) < len / 2;
-                    was_cold.store(cold, Ordering::Release);
-                    segment.read_ahead(from, len);
-                }
+                CacheOrder::ReadAhead { .. } => segment.read_ahead(from, len),
                 CacheOrder::Drop { .. } => segment.drop_cached(from, len),
             }
             waiting.fetch_sub(1, Ordering::Relaxed);
         });
+    }
+}
+
+impl PageCache for Inner {
+    fn log_end(&self) -> PhyOffset {
+        self.shared.confirm()
+    }
+
+    fn is_cold(&self, from: PhyOffset, len: u64) -> bool {
+        self.shared.segments.find(from).is_some_and(|segment| {
+            let len = len.min(segment.end().since(from));
+            segment.cached_len(from, len) < len / 2
+        })
+    }
+
+    fn is_busy(&self) -> bool {
+        self.cache_orders.load(Ordering::Relaxed) >= CACHE_ORDERS_MAX
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 
+use super::quarantine::DamagedRegions;
 use super::scans::ScanPlaces;
 use crate::config::ZeroAhead;
 use crate::io::{AppendMode, SegmentSet};
@@ -188,6 +189,8 @@ impl Default for ReadSettings {
 pub struct Shared {
     pub settings: StoreSettings,
     pub segments: SegmentSet,
+    /// Where the log is damaged; readers step over it.
+    pub damaged: DamagedRegions,
     /// End of the log in the page cache.
     appended: AtomicU64,
     /// End of the log on stable storage.
@@ -233,6 +236,7 @@ impl Shared {
         Shared {
             settings,
             segments,
+            damaged: DamagedRegions::default(),
             appended: AtomicU64::new(end.0),
             flushed: AtomicU64::new(end.0),
             confirm: AtomicU64::new(end.0),
