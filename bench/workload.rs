@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use kerolox::io::{AppendMode, Blocking, Job};
+use kerolox::io::{AppendMode, Blocking, Job, SyncCall};
 use kerolox::store::{FlushMode, StoreSettings};
 use kerolox::types::{KeyHash, key_hash};
 use tempfile::TempDir;
@@ -60,6 +60,7 @@ pub fn settings(root: &Path, append: AppendMode) -> StoreSettings {
         root: root.to_owned(),
         store_host: SocketAddr::from(([127, 0, 0, 1], 10911)),
         append,
+        sync_call: Some(SyncCall::ODsync),
         segment_len: 1 << 30,
         consumequeue_len: 6_000_000,
         index_slots: 5_000_000,

@@ -10,18 +10,21 @@ pub mod disk;
 mod files;
 mod lock;
 mod log_file;
+mod log_tail;
 mod raw_file;
 mod residency;
 mod segment;
 mod shared_map;
+mod tail_block;
 #[cfg(test)]
 pub mod tap;
 
 pub use blocking::{Blocking, Job};
 pub use clock::{now, sleep, steady_ms, utc_offset_s, within, yield_if_due};
 pub use disk::{remove_if_present, sync_folder as fsync_dir};
-pub use files::{create_full_length, read_if_present, replace_keeping_old, written_ranges};
+pub use files::{create_full_length, read_if_present, replace_keeping_old, write_first_block, written_ranges};
 pub use lock::{LockError, StoreLock};
-pub use log_file::{AppendMode, LogFile, ReadFile, ZERO_LEN};
+pub use log_file::{AppendMode, LogFile, ReadFile, SyncCall, ZERO_LEN};
+pub use log_tail::{LogTail, TailWriter};
 pub use segment::{Segment, SegmentSet};
 pub use shared_map::SharedMap;

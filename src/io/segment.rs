@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use memmap2::{Mmap, MmapOptions};
+use rustix::fs::Advice;
 
 use super::residency;
 use crate::types::PhyOffset;
@@ -51,6 +53,23 @@ impl Segment {
     pub fn slice(&self, at: PhyOffset, len: usize) -> Option<&[u8]> {
         let from = usize::try_from(at.0.checked_sub(self.start.0)?).ok()?;
         self.map.get(from..from.checked_add(len)?)
+    }
+
+    /// Takes this range out of the page cache, but for pages that are being written. Whoever reads them next waits for
+    /// the disk. Blocking.
+    pub fn drop_cached(&self, at: PhyOffset, len: u64) {
+        let from = at.since(self.start);
+        if from.saturating_add(len) > self.map.len() as u64 {
+            return;
+        }
+        // Pages that a mapping shows are not dropped. Taking them out of this one loses nothing: they are the file's, and
+        // the next access finds them there again.
+        // SAFETY: the range lies in the live mapping of a file, shared and read-only.
+        unsafe {
+            let start = self.map.as_ptr().add(from as usize).cast_mut();
+            let _ = rustix::mm::madvise(start.cast(), len as usize, rustix::mm::Advice::LinuxDontNeed);
+        }
+        let _ = rustix::fs::fadvise(&self.file, from, NonZeroU64::new(len), Advice::DontNeed);
     }
 
     /// Is this range in the page cache?

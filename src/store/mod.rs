@@ -4,6 +4,8 @@
 //! A message's way: [`Submitter`] (its shard) → [`Writer`] (the writer core) → [`Builder`] (the shard that owns its
 //! queue) and [`IndexBuilder`] (shard 0) → [`ShardStore`] (any shard that is asked for it).
 
+#[cfg(test)]
+mod append_tests;
 mod builder;
 mod config_store;
 mod index_builder;

@@ -388,8 +388,8 @@ impl Found {
         self.len
     }
 
-    /// Are all records in memory, so that [`Found::copy_to`] does not stop the core?
-    pub fn is_resident(&self) -> bool {
+    /// Are all records in memory, so that [`Found::copy_to`] does not stop the core? What lies at or behind `tail` is.
+    fn is_resident(&self, tail: Option<PhyOffset>) -> bool {
         let segments = &self.inner.shared.segments;
         let mut index = 0;
         while index < self.pieces.len() {
@@ -401,7 +401,8 @@ impl Found {
                 end = phy.advance(u64::from(len));
                 index += 1;
             }
-            if !segment.is_resident(first, end.since(first)) {
+            let len = len_in_file(tail, first, end.since(first) as usize);
+            if len > 0 && !segment.is_resident(first, len as u64) {
                 return false;
             }
         }
@@ -410,7 +411,10 @@ impl Found {
 
     /// Appends the records if all are in memory. `false`: nothing was appended; use [`Found::load`].
     pub fn copy_if_resident(&self, out: &mut BytesMut) -> bool {
-        if !self.is_resident() {
+        let shared = &self.inner.shared;
+        // Looked at once: what leaves the tail meanwhile may not be in the page cache.
+        let tail = shared.tail_start();
+        if !self.is_resident(tail) {
             return false;
         }
         let start = out.len();
@@ -420,12 +424,15 @@ impl Found {
             if segment.as_ref().is_none_or(|s| *phy < s.start() || *phy >= s.end()) {
                 segment = self.inner.shared.segments.find(*phy);
             }
-            match segment.as_ref().and_then(|s| s.slice(*phy, *len as usize)) {
-                Some(bytes) => out.extend_from_slice(bytes),
-                None => {
-                    out.truncate(start);
-                    return false;
-                }
+            let in_file = len_in_file(tail, *phy, *len as usize);
+            let copied = segment.as_ref().and_then(|s| s.slice(*phy, in_file)).is_some_and(|bytes| {
+                out.extend_from_slice(bytes);
+                let rest = *len as usize - in_file;
+                shared.read_tail(phy.advance(in_file as u64), rest, |bytes| out.extend_from_slice(bytes))
+            });
+            if !copied {
+                out.truncate(start);
+                return false;
             }
         }
         true
@@ -453,12 +460,7 @@ impl Found {
                 end = next_end;
                 count += 1;
             }
-            let at = first.since(segment.start());
-            let block = self
-                .inner
-                .cold
-                .read(&self.inner.shared.counters, &segment.path().to_owned(), at, end.since(first) as usize)
-                .await?;
+            let block = self.inner.bytes(&segment, first, end.since(first) as usize).await?;
             for (phy, len) in &self.pieces[index..index + count] {
                 let from = phy.since(first) as usize;
                 out.extend_from_slice(&block[from..from + *len as usize]);
@@ -496,13 +498,34 @@ impl Inner {
         Ok(bytes)
     }
 
+    /// Bytes of the log that are shown, from memory or from the disk.
     async fn bytes(&self, segment: &Arc<Segment>, at: PhyOffset, len: usize) -> Result<Vec<u8>, ReadError> {
+        let in_file = len_in_file(self.shared.tail_start(), at, len);
+        let mut out = self.file_bytes(segment, at, in_file).await?;
+        let (at, rest) = (at.advance(in_file as u64), len - in_file);
+        if !self.shared.read_tail(at, rest, |bytes| out.extend_from_slice(bytes)) {
+            // It has left the tail meanwhile, so its blocks are complete.
+            out.extend_from_slice(&self.file_bytes(segment, at, rest).await?);
+        }
+        Ok(out)
+    }
+
+    async fn file_bytes(&self, segment: &Arc<Segment>, at: PhyOffset, len: usize) -> Result<Vec<u8>, ReadError> {
         if segment.is_resident(at, len as u64)
             && let Some(bytes) = segment.slice(at, len)
         {
             return Ok(bytes.to_vec());
         }
         self.cold.read(&self.shared.counters, &segment.path().to_owned(), at.since(segment.start()), len).await
+    }
+}
+
+/// How many of the bytes `[at, at + len)` of the log are to be looked for in its file; the rest lies in the part that is
+/// kept in memory, which begins at `tail`. Blocks that may be written again are among that rest.
+fn len_in_file(tail: Option<PhyOffset>, at: PhyOffset, len: usize) -> usize {
+    match tail {
+        Some(tail) if tail < at.advance(len as u64) => tail.0.saturating_sub(at.0) as usize,
+        _ => len,
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::io::{AppendMode, SegmentSet};
+use crate::io::{AppendMode, LogTail, SegmentSet, SyncCall};
 use crate::metrics::Counters;
 use crate::types::PhyOffset;
 
@@ -37,6 +38,8 @@ pub struct StoreSettings {
     /// Written into every record and message id; what clients dial for a lookup by id.
     pub store_host: SocketAddr,
     pub append: AppendMode,
+    /// None: what a probe finds faster, which opening the store fills in.
+    pub sync_call: Option<SyncCall>,
     /// Bytes of a commit log segment.
     pub segment_len: u64,
     /// Bytes of a consume queue file, a multiple of 20.
@@ -66,6 +69,8 @@ pub struct StoreSettings {
 pub struct Shared {
     pub settings: StoreSettings,
     pub segments: SegmentSet,
+    /// The newest part of the log where the page cache does not hold it (append mode `dma`).
+    pub tail: Option<Arc<LogTail>>,
     /// End of the log in the page cache.
     appended: AtomicU64,
     /// End of the log on stable storage.
@@ -93,6 +98,7 @@ impl Shared {
     /// A log that ends at `end`, all of it flushed and shown.
     pub fn new(settings: StoreSettings, segments: SegmentSet, end: PhyOffset, memory_len: u64) -> Shared {
         Shared {
+            tail: (settings.append == AppendMode::Dma).then(LogTail::new),
             settings,
             segments,
             appended: AtomicU64::new(end.0),
@@ -109,6 +115,17 @@ impl Shared {
             counters: Counters::default(),
             memory_len,
         }
+    }
+
+    /// Where the part of the log begins that is kept in memory beside the page cache.
+    pub fn tail_start(&self) -> Option<PhyOffset> {
+        self.tail.as_ref()?.start()
+    }
+
+    /// Hands `[at, at + len)` out of that part to `take`; `false`, and nothing is handed out, if it is not there (any more).
+    /// The caller stays below what is shown to it.
+    pub fn read_tail(&self, at: PhyOffset, len: usize, take: impl FnMut(&[u8])) -> bool {
+        len == 0 || self.tail.as_ref().is_some_and(|tail| tail.read(at, len, take))
     }
 
     pub fn appended(&self) -> PhyOffset {
