@@ -233,7 +233,7 @@ fn build_keys(count: u64) -> Duration {
         let entries = (number * BATCH..(number + 1) * BATCH).map(entry).collect();
         assert!(sender.push(entries).is_ok(), "the ring is empty");
     };
-    let built = |batches: u64| builder.newest().1 == PhyOffset(batches * BATCH - 1);
+    let built = |batches: u64| builder.newest().unwrap().1 == PhyOffset(batches * BATCH - 1);
     time_polled(Rc::clone(&builder).run(receiver), count, &mut give, &built)
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use kerolox::io::{AppendMode, Blocking, Job, SyncCall};
-use kerolox::store::{FlushMode, StoreSettings};
+use kerolox::store::{FlushMode, ReadSettings, StoreSettings};
 use kerolox::types::{KeyHash, key_hash};
 use tempfile::TempDir;
 
@@ -77,6 +77,7 @@ pub fn settings(root: &Path, append: AppendMode) -> StoreSettings {
         inflight_len_max: 64 << 20,
         inflight_count_max: 65_536,
         put_wait_ms_max: 60_000,
+        read: ReadSettings::default(),
     }
 }
 

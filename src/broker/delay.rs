@@ -16,7 +16,7 @@ use super::marks::Marks;
 use super::names::SCHEDULE_TOPIC;
 use super::{Directory, SharedDirectory};
 use crate::format::record::RecordView;
-use crate::store::{GetStatus, Message, PutRefusal, PutStatus, QueueView, ReadError, ShardStore, TagsRule};
+use crate::store::{GetStatus, Message, PutRefusal, PutStatus, QueueView, ReadError, Reader, ShardStore, TagsRule};
 use crate::types::properties;
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp};
 
@@ -27,6 +27,8 @@ pub const DEFAULT_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 2
 const LOOK_MS_MAX: u64 = 500;
 /// After a put that failed.
 const RETRY_MS: u64 = 100;
+/// While the store takes no messages: its disk is full, or it stops.
+const REFUSED_RETRY_MS: u64 = 1000;
 /// After something that will not mend itself soon.
 const BROKEN_RETRY_MS: u64 = 10_000;
 /// After messages of which none had to be waited for, so that other tasks of the core get their turn.
@@ -173,8 +175,6 @@ impl DueUnits {
 enum Next {
     /// So many messages are due: put them one by one.
     Deliver { count: u64 },
-    /// The units are not in memory: read them in first.
-    Warm,
     /// Nothing to put: go on from here, at once.
     Continue { from: QueueOffset },
     /// Nothing due before that many ms.
@@ -193,7 +193,6 @@ struct Look {
 
 fn next(look: &Look, units: &DueUnits) -> Next {
     match look.status {
-        GetStatus::UnitsCold => Next::Warm,
         GetStatus::OffsetTooSmall => Next::Continue { from: look.min },
         GetStatus::OffsetOverflowBadly => Next::Continue { from: look.max },
         GetStatus::OffsetFoundNull => Next::Continue { from: look.goes_on_at.min(look.max) },
@@ -347,6 +346,7 @@ pub async fn deliver_level<S: Future<Output = ()>>(
     let level = *level;
     let queue_index = usize::try_from(level - 1).expect("a delay level is above 0");
     let mut checked = false;
+    let told = Cell::new(None);
     loop {
         let queue =
             directory.load().topics.get(SCHEDULE_TOPIC).and_then(|topic| topic.queues.get(queue_index).cloned());
@@ -364,29 +364,38 @@ pub async fn deliver_level<S: Future<Output = ()>>(
                 continue;
             }
         }
-        let units = DueUnits::at(now(), levels.delay_ms(level));
+        let mut units = DueUnits::at(now(), levels.delay_ms(level));
         let offset = i64::try_from(from.0).unwrap_or(i64::MAX);
         // A look at the units alone: the records are read one by one, each at the place that its own unit names.
-        let got = store.get(&queue, offset, 1, 1, &|due| {
+        let mut got = store.get(&queue, offset, 1, 1, &|due| {
             units.note(due);
             false
         });
+        if got.status == GetStatus::UnitsCold {
+            units = DueUnits::at(now(), levels.delay_ms(level));
+            let note = |due| {
+                units.note(due);
+                false
+            };
+            match store.get_cold(&Reader::Delivery, &queue, offset, 1, 1, &note).await {
+                Ok(read) => got = read,
+                Err(error) => {
+                    tracing::error!(level, queue_offset = from.0, %error, "units of delayed messages cannot be read");
+                    sleep(BROKEN_RETRY_MS).await;
+                    continue;
+                }
+            }
+        }
         let goes_on_at = QueueOffset(u64::try_from(got.next_offset).unwrap_or(from.0));
         let look = Look { status: got.status, goes_on_at, min: queue.min(), max: queue.max() };
         match next(&look, &units) {
-            Next::Warm => {
-                if let Err(error) = store.warm(&queue, offset).await {
-                    tracing::error!(level, queue_offset = from.0, %error, "units of delayed messages cannot be read");
-                    sleep(BROKEN_RETRY_MS).await;
-                }
-            }
             Next::Continue { from: to } => {
                 tracing::warn!(level, from = from.0, to = to.0, "a part of a delay queue is gone; stepped over");
                 progress.step_to(level, to);
             }
             Next::Wait { ms } => sleep(ms).await,
             Next::Deliver { count } => {
-                if let Some(ms) = delivery.deliver(&queue, from, count).await {
+                if let Some(ms) = delivery.deliver(&queue, from, count, &told).await {
                     sleep(ms).await;
                 }
             }
@@ -409,8 +418,14 @@ enum Fate {
 
 impl Delivery {
     /// Moves `count` due messages from `from` on to where they belong, in their order; `Some(ms)` if the next look is to
-    /// be made after that time only.
-    async fn deliver(&self, queue: &Arc<QueueView>, from: QueueOffset, count: u64) -> Option<u64> {
+    /// be made after that time only. `told`: the message of which it was told that it stays; once is enough.
+    async fn deliver(
+        &self,
+        queue: &Arc<QueueView>,
+        from: QueueOffset,
+        count: u64,
+        told: &Cell<Option<QueueOffset>>,
+    ) -> Option<u64> {
         let level = self.level;
         let (mut put_any, mut expired_count) = (false, 0);
         for queue_offset in (from.0..from.0 + count).map(QueueOffset) {
@@ -434,12 +449,14 @@ impl Delivery {
                     self.progress.step_to(level, next);
                 }
                 Fate::Stays { why, retry_ms } => {
-                    tracing::warn!(
-                        level,
-                        queue_offset = queue_offset.0,
-                        why,
-                        "a delayed message could not be put; trying again"
-                    );
+                    if told.replace(Some(queue_offset)) != Some(queue_offset) {
+                        tracing::warn!(
+                            level,
+                            queue_offset = queue_offset.0,
+                            why,
+                            "a delayed message could not be put; trying again until it can"
+                        );
+                    }
                     return Some(retry_ms);
                 }
             }
@@ -451,8 +468,12 @@ impl Delivery {
     }
 
     async fn move_on(&self, queue: &Arc<QueueView>, queue_offset: QueueOffset) -> Fate {
-        let Some(phy) = self.store.first_phy(queue, queue_offset) else { return Fate::Expired };
-        let record = match self.store.record_at(phy).await {
+        let phy = match self.store.phy_of(&Reader::Delivery, queue, queue_offset).await {
+            Ok(Some(phy)) => phy,
+            Ok(None) => return Fate::Expired,
+            Err(error) => return unread(&error),
+        };
+        let record = match self.store.record_at(&Reader::Delivery, phy).await {
             Ok(record) => record,
             Err(error) => return unread(&error),
         };
@@ -507,9 +528,11 @@ fn stays(why: impl Into<String>) -> Fate {
 /// Of a message whose record the store does not give out.
 fn unread(error: &ReadError) -> Fate {
     match error {
-        ReadError::OutOfRange { phy, min, .. } if phy < min => Fate::Expired,
+        _ if error.is_expired() => Fate::Expired,
         // Not the record but the disk, or the limit of open files: it may mend.
-        ReadError::Io { .. } => Fate::Stays { why: error.to_string(), retry_ms: BROKEN_RETRY_MS },
+        ReadError::Io { .. } | ReadError::Busy { .. } => {
+            Fate::Stays { why: error.to_string(), retry_ms: BROKEN_RETRY_MS }
+        }
         ReadError::OutOfRange { .. } | ReadError::NoRecord { .. } | ReadError::Damaged { .. } => {
             Fate::Lost { why: error.to_string() }
         }
@@ -522,7 +545,7 @@ fn refused(refusal: PutRefusal) -> Fate {
         PutRefusal::MessageIllegal(why) => Fate::Lost { why },
         PutRefusal::PropertiesTooLong { len } => Fate::Lost { why: format!("its properties take {len} bytes") },
         PutRefusal::Overloaded { .. } => stays("the store is busy"),
-        PutRefusal::NotAvailable(why) => stays(why),
+        PutRefusal::NotAvailable(why) => Fate::Stays { why, retry_ms: REFUSED_RETRY_MS },
     }
 }
 
@@ -618,7 +641,6 @@ mod tests {
         assert_eq!(decided(GetStatus::NoMatchedMessage, &[900, 950, 1200]), Next::Deliver { count: 2 });
         assert_eq!(decided(GetStatus::NoMatchedMessage, &[900; 800]), Next::Deliver { count: DELIVER_COUNT_MAX });
         assert_eq!(decided(GetStatus::NoMatchedMessage, &[1200]), Next::Wait { ms: 200 });
-        assert_eq!(decided(GetStatus::UnitsCold, &[]), Next::Warm);
         assert_eq!(decided(GetStatus::OffsetOverflowOne, &[]), Next::Wait { ms: 500 });
         assert_eq!(decided(GetStatus::NoMessageInQueue, &[]), Next::Wait { ms: 500 });
         assert_eq!(decided(GetStatus::OffsetTooSmall, &[]), Next::Continue { from: min });
@@ -643,7 +665,8 @@ mod tests {
         assert!(matches!(refused(PutRefusal::PropertiesTooLong { len: 40_000 }), Fate::Lost { .. }));
         let stages = crate::store::StageTimes { write_us: 0, flush_us: 0 };
         assert_eq!(refused(PutRefusal::Overloaded { stages }), stays("the store is busy"));
-        assert_eq!(refused(PutRefusal::NotAvailable("stopping".into())), stays("stopping"));
+        let stopping = Fate::Stays { why: "stopping".into(), retry_ms: REFUSED_RETRY_MS };
+        assert_eq!(refused(PutRefusal::NotAvailable("stopping".into())), stopping);
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use super::reply::{BODY_LEN_MAX, ReplyTo};
 use super::shard::ShardBroker;
+use super::status;
 use super::verdict::Verdict;
+use crate::store::Reader;
 use crate::types::{PhyOffset, ShardId};
 use crate::wire::code::response;
 use crate::wire::headers::{QueryMessageHeader, ViewMessageHeader};
@@ -12,8 +14,6 @@ use crate::wire::{Command, Peer};
 
 /// The shard that has the index.
 const INDEX_SHARD: ShardId = ShardId(0);
-/// How many messages a query by unique key may find, whatever the request says.
-const UNIQUE_KEY_COUNT_MAX: i32 = 32;
 /// How many messages any query may find.
 const COUNT_MAX: i32 = 64;
 
@@ -30,11 +30,14 @@ impl ShardBroker {
                 return Verdict::Done;
             }
         };
-        let count_max = count_max(&header);
+        let count_max = count_max(&header, self.store.query_count_max());
         let (topic, key, begin, end) = (header.topic.to_owned(), header.key.to_owned(), header.begin, header.end);
         let store = self.store.clone();
         Verdict::Later(Box::pin(async move {
-            let found = store.query(&topic, &key, count_max, begin, end, BODY_LEN_MAX).await;
+            let found = match store.query(&topic, &key, count_max, begin, end, BODY_LEN_MAX).await {
+                Ok(found) => found,
+                Err(error) => return reply.refuse(&status::of_read(&error, false)),
+            };
             let (mut time_digits, mut phy_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
             let ext = [
                 ("indexLastUpdateTimestamp", time_digits.format(found.last_update.0)),
@@ -64,17 +67,17 @@ impl ShardBroker {
         };
         let store = self.store.clone();
         Verdict::Later(Box::pin(async move {
-            match store.record_at(phy).await {
+            match store.record_at(&Reader::Lookup, phy).await {
                 Ok(record) => reply.send(response::SUCCESS, None, &[], &record),
-                Err(error) => reply.fail(response::SYSTEM_ERROR, &error.to_string()),
+                Err(error) => reply.refuse(&status::of_read(&error, false)),
             }
         }))
     }
 }
 
-fn count_max(header: &QueryMessageHeader<'_>) -> usize {
-    let asked = if header.unique_key { UNIQUE_KEY_COUNT_MAX } else { header.max_num.min(COUNT_MAX) };
-    usize::try_from(asked).unwrap_or(0)
+/// How many messages a query may find; one by unique key `by_unique_key`, whatever it says.
+fn count_max(header: &QueryMessageHeader<'_>, by_unique_key: usize) -> usize {
+    if header.unique_key { by_unique_key } else { usize::try_from(header.max_num.min(COUNT_MAX)).unwrap_or(0) }
 }
 
 #[cfg(test)]
@@ -82,12 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_finds_at_most_64_messages_and_by_unique_key_32() {
+    fn a_query_finds_at_most_64_messages_and_by_unique_key_as_many_as_set() {
         let header =
             |max_num, unique_key| QueryMessageHeader { topic: "T", key: "k", max_num, begin: 0, end: 0, unique_key };
-        assert_eq!(count_max(&header(10, false)), 10);
-        assert_eq!(count_max(&header(1000, false)), 64);
-        assert_eq!(count_max(&header(-1, false)), 0);
-        assert_eq!(count_max(&header(1, true)), 32);
+        assert_eq!(count_max(&header(10, false), 32), 10);
+        assert_eq!(count_max(&header(1000, false), 32), 64);
+        assert_eq!(count_max(&header(-1, false), 32), 0);
+        assert_eq!(count_max(&header(1, true), 32), 32);
     }
 }

@@ -154,6 +154,17 @@ pub struct Outcome {
     pub pushes: Vec<Push>,
     /// To be persisted before the answer goes out.
     pub dirty: Dirty,
+    /// What the store is asked to do in its own time; the answer does not wait for it.
+    pub upkeep: Option<Upkeep>,
+}
+
+/// What an admin may ask the store to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upkeep {
+    /// 329: delete the segments that have expired, whatever the hour.
+    DeleteExpired,
+    /// 306: delete the consume queue files that lead to nothing.
+    TrimQueues,
 }
 
 /// The store's registry of queues, as the control core uses it.

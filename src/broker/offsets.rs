@@ -1,4 +1,4 @@
-//! Offsets of a queue: 29 by time, 30 the end, 31 the start. An unknown queue is no error: all its offsets are 0.
+//! Offsets of a queue: 29 by time, 30 the end, 31 the start; and 32, the time of the start. An unknown queue is no error: all its offsets are 0.
 //!
 //! Source: remoting.md 3.3.
 
@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::reply::ReplyTo;
 use super::shard::ShardBroker;
+use super::status;
 use super::verdict::Verdict;
 use crate::store::QueueView;
 use crate::wire::code::{request, response};
@@ -32,7 +33,34 @@ impl ShardBroker {
         Verdict::Later(Box::pin(async move {
             match store.offset_by_time(&queue, time, upper).await {
                 Ok(offset) => send_offset(&reply, offset),
-                Err(error) => reply.fail(response::SYSTEM_ERROR, &error.to_string()),
+                Err(error) => reply.refuse(&status::of_read(&error, false)),
+            }
+        }))
+    }
+
+    /// 32: when the oldest message of a queue was stored, −1 if there is none.
+    pub(super) fn earliest(&self, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
+        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let queue = match QueueHeader::read(command) {
+            Ok(header) => self.queue(header.topic, header.queue_id),
+            Err(error) => {
+                reply.fail(response::SYSTEM_ERROR, &error.to_string());
+                return Verdict::Done;
+            }
+        };
+        let store = self.store.clone();
+        Verdict::Later(Box::pin(async move {
+            let earliest = match &queue {
+                Some(queue) => store.earliest(queue).await,
+                None => Ok(None),
+            };
+            match earliest {
+                Ok(stored_at) => {
+                    let mut digits = itoa::Buffer::new();
+                    let text = digits.format(stored_at.map_or(-1, |stored_at| stored_at.0));
+                    reply.send(response::SUCCESS, None, &[("timestamp", text)], &[]);
+                }
+                Err(error) => reply.refuse(&status::of_read(&error, false)),
             }
         }))
     }

@@ -17,7 +17,7 @@ use super::subscription::{ALL, Filter, TagFilter};
 use super::verdict::{Later, Verdict, Wanted};
 use super::{Directory, Profile, status};
 use crate::format::config_files::{GroupConfig, TopicConfig};
-use crate::store::{GetResult, GetStatus, QueueView};
+use crate::store::{GetResult, GetStatus, QueueView, Reader};
 use crate::types::{QueueHandle, QueueOffset, TagsCode, Timestamp};
 use crate::wire::code::response;
 use crate::wire::headers::PullHeader;
@@ -120,6 +120,7 @@ impl ShardBroker {
             count_max: header.max_msg_nums,
             len_max: header.max_msg_bytes.and_then(|len| u32::try_from(len).ok()).unwrap_or(i32::MAX as u32),
             filter,
+            reader: Reader::Group(Arc::clone(group_name)),
         })
     }
 
@@ -211,12 +212,16 @@ impl ShardBroker {
         }
         let broker = Rc::clone(self);
         Some(Box::pin(async move {
-            if let Err(error) = broker.store.warm(&pull.queue, pull.offset).await {
-                return pull.fail_read(&error);
-            }
-            let got = broker.look(&pull);
-            if let Some(later) = broker.answer_warm(pull, got) {
-                later.await;
+            let matches = |tags| pull.filter.matches(tags);
+            let look =
+                broker.store.get_cold(&pull.reader, &pull.queue, pull.offset, pull.count_max, pull.len_max, &matches);
+            match look.await {
+                Ok(got) => {
+                    if let Some(later) = broker.answer_warm(pull, got) {
+                        later.await;
+                    }
+                }
+                Err(error) => pull.fail_read(&error),
             }
         }))
     }
@@ -238,11 +243,23 @@ impl ShardBroker {
             pull.reply.send_with(code, Some(name), ext, body_len, &|out| found.copy_if_resident(out))
         };
         if head.write(send) {
+            found.note_read(&pull.reader);
             return None;
         }
         Some(Box::pin(async move {
-            match found.load().await {
+            match found.load(&pull.reader).await {
+                Ok(records) if records.is_empty() => {
+                    // Units that led to no message of this queue: it goes on behind them.
+                    let (code, name) = status::of_get(&GetStatus::MessageWasRemoving, pull.offset);
+                    head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
+                }
                 Ok(records) => head.write(|ext| pull.reply.send(code, Some(name), ext, &records)),
+                // It expired between the look and the read: asked again, the queue says where it goes on.
+                Err(error) if error.is_expired() => {
+                    let (code, name) = status::of_get(&GetStatus::MessageWasRemoving, pull.offset);
+                    let head = Head { next: pull.offset, ..head };
+                    head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
+                }
                 Err(error) => pull.fail_read(&error),
             }
         }))

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bytes::BytesMut;
 
+use super::status::Refusal;
 use crate::wire::{Command, FRAME_LEN_MAX, HeaderType, Peer, begin_response, encode_response};
 
 /// What an answer's header takes at most beside a batch's message ids; the rest of a frame is for the body.
@@ -52,6 +53,10 @@ impl ReplyTo {
 
     pub fn fail(&self, code: i32, remark: &str) {
         self.send(code, Some(remark), &[], &[]);
+    }
+
+    pub fn refuse(&self, refusal: &Refusal) {
+        self.fail(refusal.code, &refusal.remark);
     }
 
     /// Sends an answer whose body of `body_len` bytes `append` writes behind the head; if it returns false, having

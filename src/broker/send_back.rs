@@ -13,7 +13,7 @@ use super::verdict::{Verdict, Wanted};
 use super::{delay, names, status};
 use crate::format::config_files::TopicConfig;
 use crate::format::record::{RecordView, message_id};
-use crate::store::{Message, QueueView, TagsRule};
+use crate::store::{Message, QueueView, Reader, TagsRule};
 use crate::types::{PhyOffset, TagsCode, properties};
 use crate::wire::code::response;
 use crate::wire::headers::SendBackHeader;
@@ -138,7 +138,8 @@ impl ShardBroker {
     /// Stores the copy; the error is the answer's remark.
     async fn put_copy(&self, send_back: &SendBack) -> Result<(), String> {
         let phy = send_back.phy;
-        let bytes = self.store.record_at(phy).await.map_err(|error| error.to_string())?;
+        let reader = Reader::Group(send_back.group.as_str().into());
+        let bytes = self.store.record_at(&reader, phy).await.map_err(|error| error.to_string())?;
         let record = RecordView::parse(&bytes).map_err(|error| format!("no message at {phy}: {error}"))?;
         let raw = record.properties();
         let marks = Marks::scan(raw);

@@ -110,6 +110,7 @@ impl ShardBroker {
             request::QUERY_MESSAGE => self.query(peer, command),
             request::SEARCH_OFFSET_BY_TIMESTAMP => self.search_offset(peer, command),
             request::GET_MAX_OFFSET | request::GET_MIN_OFFSET => self.queue_end(peer, command),
+            request::GET_EARLIEST_MSG_STORETIME => self.earliest(peer, command),
             request::VIEW_MESSAGE_BY_ID => self.view(peer, command),
             request::CONSUMER_SEND_MSG_BACK => self.send_back(peer, command, refused),
             _ => Verdict::Control,

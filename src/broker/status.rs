@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::store::{GetStatus, PutRefusal, PutStatus};
+use crate::store::{GetStatus, PutRefusal, PutStatus, ReadError};
 use crate::types::properties::PROPERTIES_LEN_MAX;
 use crate::wire::code::response;
 
@@ -68,6 +68,20 @@ pub(super) fn too_large(body_len_max: usize) -> String {
     )
 }
 
+/// What to answer to a request whose messages cannot be read. A consumer that is told to slow down pulls again after 20 ms,
+/// any other code stops its queue for seconds.
+pub(super) fn of_read(error: &ReadError, of_pull: bool) -> Refusal {
+    let code = match error {
+        ReadError::Busy { .. } if of_pull => response::FLOW_CONTROL,
+        ReadError::Busy { .. } => response::SYSTEM_BUSY,
+        ReadError::OutOfRange { .. }
+        | ReadError::NoRecord { .. }
+        | ReadError::Damaged { .. }
+        | ReadError::Io { .. } => response::SYSTEM_ERROR,
+    };
+    Refusal::new(code, error.to_string())
+}
+
 /// How a get answers a pull from `offset`, and the name of its status, which goes out as remark.
 pub(super) fn of_get(status: &GetStatus, offset: i64) -> (i32, &'static str) {
     match status {
@@ -80,7 +94,6 @@ pub(super) fn of_get(status: &GetStatus, offset: i64) -> (i32, &'static str) {
         GetStatus::OffsetOverflowOne => (response::PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE"),
         GetStatus::OffsetOverflowBadly => (response::PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY"),
         GetStatus::OffsetFoundNull => (response::PULL_NOT_FOUND, "OFFSET_FOUND_NULL"),
-        // Of units that have left memory again since they were read in: the client comes back for the same offset.
         GetStatus::UnitsCold => (response::PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"),
     }
 }

@@ -1,15 +1,23 @@
 //! The door: what `kerolox` can be told on the command line. One file a subcommand.
 //!
 //! `serve` starts the node; `check-config` shows its settings; `topic`, `send` and `tail` are a small client for people
-//! without a JVM, which speaks to any RocketMQ broker over plain blocking sockets. Results go to standard output,
+//! without a JVM, which speaks to any RocketMQ broker over plain blocking sockets; `verify` and its like look at a store
+//! that nobody has open. Results go to standard output,
 //! progress and complaints to standard error.
 
 mod check_config;
 mod client;
+mod dump;
+mod import_config;
+mod inspect;
+mod progress;
+mod rebuild;
 mod send;
 mod serve;
 mod tail;
+mod text;
 mod topic;
+mod verify;
 
 use std::fmt;
 use std::io;
@@ -55,6 +63,11 @@ enum Command {
     Topic(topic::Args),
     Send(send::Args),
     Tail(tail::Args),
+    Inspect(inspect::Args),
+    Verify(verify::Args),
+    Dump(dump::Args),
+    Rebuild(rebuild::Args),
+    ImportConfig(import_config::Args),
 }
 
 /// Reads the command line, does what it says and gives the exit code. Wrong usage ends the process in here.
@@ -62,6 +75,11 @@ pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => return serve::run(args),
         Command::CheckConfig(args) => return check_config::run(args),
+        Command::Inspect(args) => return inspect::run(args),
+        Command::Rebuild(args) => return rebuild::run(args),
+        Command::ImportConfig(args) => return import_config::run(args),
+        Command::Dump(args) => return dump::run(args),
+        Command::Verify(args) => return verify::run(args),
         Command::Topic(args) => topic::run(args),
         Command::Send(args) => send::run(args),
         Command::Tail(args) => tail::run(args),

@@ -97,7 +97,7 @@ fn settings(args: Args) -> Result<Config, ConfigErrors> {
 }
 
 /// From here on `tracing` writes to standard error, as `[log]` says.
-fn start_log(log: &LogConfig) {
+pub(super) fn start_log(log: &LogConfig) {
     let levels: Targets = log.level.parse().expect("config accepts only what is a list of levels");
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     let lines = match log.format {

@@ -15,8 +15,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::Failure;
 use super::client::{self, Answer, ClientError, Connection, NAMESRV_DEFAULT, QueuePlace};
+use super::text::{escaped, utc};
 use crate::format::record::RecordView;
-use crate::types::{Timestamp, properties};
+use crate::types::properties;
 use crate::wire::code::{request, response};
 use crate::wire::route::RouteData;
 
@@ -314,35 +315,6 @@ fn body_text(record: &RecordView<'_>) -> String {
     }
 }
 
-/// One line and one column, whatever is in the text.
-fn escaped(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        if c.is_control() {
-            out.extend(c.escape_default())
-        } else {
-            out.push(c)
-        }
-        out
-    })
-}
-
-/// `2026-11-29T20:27:00.123Z`.
-fn utc(time: Timestamp) -> String {
-    const DAY_MS: i64 = 86_400_000;
-    let (days, ms) = (time.0.div_euclid(DAY_MS), time.0.rem_euclid(DAY_MS));
-    // Days since 0000-03-01, so that a leap day ends a year; 400 years repeat.
-    let since_march = days + 719_468;
-    let (era, day) = (since_march.div_euclid(146_097), since_march.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month_from_march = (5 * day + 2) / 153;
-    let day = day - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year + i64::from(month <= 2);
-    let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1_000)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,19 +381,5 @@ mod tests {
     fn long_bodies_are_cut_between_characters() {
         let found = lines(&place(), "*", &record("ä".repeat(5_000).as_bytes(), "", 0));
         assert!(found[0].ends_with("ä… <10000 bytes>"));
-    }
-
-    #[test]
-    fn times_are_shown_in_utc() {
-        for (ms, text) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
-            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
-            (1_795_975_655_746, "2026-11-29T18:07:35.746Z"),
-            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
-            (-1, "1969-12-31T23:59:59.999Z"),
-        ] {
-            assert_eq!(utc(Timestamp(ms)), text);
-        }
     }
 }

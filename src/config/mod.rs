@@ -32,10 +32,14 @@ const GIB: u64 = 1 << 30;
 const CORE_MAX: usize = 1023;
 /// Broker and cluster names become parts of topic names, which end at 127 bytes.
 const NAME_LEN_MAX: usize = 96;
+/// The delays of levels 1 to 18, as RocketMQ has them.
+pub const DELAY_LEVELS_DEFAULT: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 /// As many delay levels as the schedule topic has queues.
 const DELAY_LEVELS_MAX: usize = 18;
 /// A consume queue file holds whole units.
 const UNIT_LEN: u64 = 20;
+/// More than any disk: a larger bound of free space is a slip.
+const FREE_LEN_MAX: u64 = 1 << 60;
 /// An index file of more bytes could not be mapped by the Java broker.
 const INDEX_FILE_LEN_MAX: u64 = i32::MAX as u64;
 
@@ -48,6 +52,9 @@ pub struct Config {
     pub cores: CoresConfig,
     pub store: StoreConfig,
     pub flush: FlushConfig,
+    pub retention: RetentionConfig,
+    pub disk: DiskConfig,
+    pub read: ReadConfig,
     pub limits: LimitsConfig,
     pub log: LogConfig,
     settings: Vec<Setting>,
@@ -196,6 +203,59 @@ pub struct FlushConfig {
     pub consumequeue_thorough_interval_ms: u64,
 }
 
+/// When old messages go. Times in ms unless said otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetentionConfig {
+    /// Hours for which messages are kept at least, unless the disk is too full.
+    pub hours: u32,
+    /// Bit `h`: expired messages go during local hour `h`.
+    pub delete_hours: u32,
+    pub check_interval_ms: u64,
+    /// Most commit log files deleted at a time.
+    pub batch_max: u32,
+    /// Pause between two of them.
+    pub file_pause_ms: u64,
+    /// Pause after a queue of which files were deleted.
+    pub consumequeue_pause_ms: u64,
+    /// A reader that holds a deleted file longer is reported.
+    pub held_report_ms: u64,
+    /// Pause until a file that could not be deleted is tried again.
+    pub retry_ms: u64,
+    /// May messages go before their time when the disk is too full?
+    pub force_when_full: bool,
+}
+
+/// How full the disk may get: whole percent rounded up, free space in bytes (0: no bound).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskConfig {
+    pub max_used_percent: u64,
+    pub clean_percent: u64,
+    pub warning_percent: u64,
+    pub min_free_clean: u64,
+    pub min_free_warning: u64,
+}
+
+/// How much one pull or query gives, and what it may cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadConfig {
+    /// Bytes and messages of one pull while they count as in memory.
+    pub memory_bytes_max: u64,
+    pub memory_count_max: u32,
+    /// The same while they do not.
+    pub disk_bytes_max: u64,
+    pub disk_count_max: u32,
+    /// Messages count as in memory within this share of the machine's memory from the log's end, %.
+    pub memory_percent: u64,
+    /// Bytes of consume queue units that one pull looks at.
+    pub filter_bytes_max: u64,
+    /// Consume queue files that one pull goes through while it finds nothing.
+    pub queue_files_max: u32,
+    /// Messages of a query by unique key.
+    pub query_max: u32,
+    /// Reads from the disk that a shard makes for one consumer group at a time.
+    pub cold_reads_per_group: u32,
+}
+
 /// Bounds on what clients may ask and on what may wait in the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
@@ -336,6 +396,9 @@ impl Config {
             cores: cores(&mut gate, raw.cores),
             store: store(&mut gate, raw.store),
             flush: flush(&mut gate, raw.flush),
+            retention: retention(&mut gate, raw.retention),
+            disk: disk(&mut gate, raw.disk),
+            read: read(&mut gate, raw.read),
             limits: limits(&mut gate, raw.limits),
             log: log(&mut gate, raw.log),
             settings: Vec::new(),
@@ -491,8 +554,53 @@ fn flush(gate: &mut Gate<'_>, raw: raw::RawFlush) -> FlushConfig {
     }
 }
 
+fn retention(gate: &mut Gate<'_>, raw: raw::RawRetention) -> RetentionConfig {
+    let delete_when = gate.text("retention.delete_when", raw.delete_when, "04", |text| delete_hours(text).map(drop));
+    RetentionConfig {
+        hours: gate.integer("retention.hours", raw.hours, 72, 1..=876_000),
+        delete_hours: delete_hours(&delete_when).expect("only a text that passed the check is returned"),
+        check_interval_ms: gate.integer("retention.check_interval_ms", raw.check_interval_ms, 10_000, 100..=3_600_000),
+        batch_max: gate.integer("retention.batch_max", raw.batch_max, 10, 1..=1_000_000),
+        file_pause_ms: gate.integer("retention.file_pause_ms", raw.file_pause_ms, 100, 0..=60_000),
+        consumequeue_pause_ms: gate.integer(
+            "retention.consumequeue_pause_ms",
+            raw.consumequeue_pause_ms,
+            100,
+            0..=60_000,
+        ),
+        held_report_ms: gate.integer("retention.held_report_ms", raw.held_report_ms, 120_000, 100..=86_400_000),
+        retry_ms: gate.integer("retention.retry_ms", raw.retry_ms, 120_000, 100..=86_400_000),
+        force_when_full: gate.switch("retention.force_when_full", raw.force_when_full, true),
+    }
+}
+
+/// Java silently brings a percent into its range; a node that stops taking messages elsewhere than its settings say would
+/// surprise, so such a value is refused.
+fn disk(gate: &mut Gate<'_>, raw: raw::RawDisk) -> DiskConfig {
+    DiskConfig {
+        max_used_percent: gate.integer("disk.max_used_percent", raw.max_used_percent, 75, 10..=95),
+        clean_percent: gate.integer("disk.clean_percent", raw.clean_percent, 85, 30..=85),
+        warning_percent: gate.integer("disk.warning_percent", raw.warning_percent, 90, 35..=90),
+        min_free_clean: gate.size("disk.min_free_clean", raw.min_free_clean, 0, 0..=FREE_LEN_MAX, 1),
+        min_free_warning: gate.size("disk.min_free_warning", raw.min_free_warning, 0, 0..=FREE_LEN_MAX, 1),
+    }
+}
+
+fn read(gate: &mut Gate<'_>, raw: raw::RawRead) -> ReadConfig {
+    ReadConfig {
+        memory_bytes_max: gate.size("read.memory_bytes_max", raw.memory_bytes_max, 262_144, KIB..=8 * MIB, 1),
+        memory_count_max: gate.integer("read.memory_count_max", raw.memory_count_max, 32, 1..=1024),
+        disk_bytes_max: gate.size("read.disk_bytes_max", raw.disk_bytes_max, 65_536, KIB..=8 * MIB, 1),
+        disk_count_max: gate.integer("read.disk_count_max", raw.disk_count_max, 8, 1..=1024),
+        memory_percent: gate.integer("read.memory_percent", raw.memory_percent, 40, 0..=100),
+        filter_bytes_max: gate.size("read.filter_bytes_max", raw.filter_bytes_max, 16_000, UNIT_LEN..=MIB, 1),
+        queue_files_max: gate.integer("read.queue_files_max", raw.queue_files_max, 1, 1..=64),
+        query_max: gate.integer("read.query_max", raw.query_max, 32, 1..=64),
+        cold_reads_per_group: gate.integer("read.cold_reads_per_group", raw.cold_reads_per_group, 4, 1..=64),
+    }
+}
+
 fn limits(gate: &mut Gate<'_>, raw: raw::RawLimits) -> LimitsConfig {
-    let default_levels = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
     let max_message_size = gate.size("limits.max_message_size", raw.max_message_size, 4 * MIB, KIB..=15 * MIB, 1);
     let mut limits = LimitsConfig {
         max_message_size: u32::try_from(max_message_size).expect("the range ends below 4 GiB"),
@@ -523,7 +631,7 @@ fn limits(gate: &mut Gate<'_>, raw: raw::RawLimits) -> LimitsConfig {
         delay_levels_ms: Vec::new(),
     };
     let levels =
-        gate.text("limits.delay_levels", raw.delay_levels, default_levels, |text| delay_levels(text).map(drop));
+        gate.text("limits.delay_levels", raw.delay_levels, DELAY_LEVELS_DEFAULT, |text| delay_levels(text).map(drop));
     limits.delay_levels_ms = delay_levels(&levels).expect("only a text that passed the check is returned");
     limits
 }
@@ -538,7 +646,19 @@ fn log(gate: &mut Gate<'_>, raw: raw::RawLog) -> LogConfig {
 
 /// Settings that must fit each other.
 fn check_together(gate: &mut Gate<'_>, config: &Config) {
-    let Config { net, nameserver, cores, store, flush, limits, .. } = config;
+    let Config { net, nameserver, cores, store, flush, disk, limits, .. } = config;
+    if disk.clean_percent > disk.warning_percent {
+        gate.refuse(
+            &["disk.clean_percent", "disk.warning_percent"],
+            "stop sends before anything is cleaned; lower the first or raise the second",
+        );
+    }
+    if disk.min_free_clean > 0 && disk.min_free_clean < disk.min_free_warning {
+        gate.refuse(
+            &["disk.min_free_clean", "disk.min_free_warning"],
+            "stop sends before anything is cleaned; raise the first, or set it to 0, or lower the second",
+        );
+    }
     if net.vip && net.listen.port() <= 2 {
         gate.refuse(&["net.listen", "net.vip"], "leaves no port two below for VIP channels; choose a higher port");
         return;
@@ -685,8 +805,23 @@ fn core_list(text: &str) -> Result<Vec<usize>, String> {
     Ok(cores)
 }
 
+/// `04;16` as the bits of those hours.
+fn delete_hours(text: &str) -> Result<u32, String> {
+    let mut hours = 0;
+    for hour in text.split(';') {
+        let number = hour.trim().parse::<u32>().ok().filter(|hour| *hour < 24).ok_or(
+            "must name local hours from 0 to 23, several parted by semicolons, such as \"04\" or \"2;14\"; leave the line out for the default \"04\"",
+        )?;
+        hours |= 1 << number;
+    }
+    Ok(hours)
+}
+
 /// `1s 5m 2h` as milliseconds.
-fn delay_levels(text: &str) -> Result<Vec<i64>, String> {
+///
+/// # Errors
+/// Which level is none, or that there are too few or too many.
+pub fn delay_levels(text: &str) -> Result<Vec<i64>, String> {
     let wrong =
         |level: &str| format!("has the level {level:?}; write whole numbers with s, m, h or d, such as \"1s 10m 2h\"");
     let levels = text

@@ -17,6 +17,9 @@ pub(super) struct RawConfig {
     pub cores: RawCores,
     pub store: RawStore,
     pub flush: RawFlush,
+    pub retention: RawRetention,
+    pub disk: RawDisk,
+    pub read: RawRead,
     pub limits: RawLimits,
     pub log: RawLog,
 }
@@ -81,6 +84,44 @@ pub(super) struct RawFlush {
     pub consumequeue_interval_ms: Raw,
     pub consumequeue_least_pages: Raw,
     pub consumequeue_thorough_interval_ms: Raw,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRetention {
+    pub hours: Raw,
+    pub delete_when: Raw,
+    pub check_interval_ms: Raw,
+    pub batch_max: Raw,
+    pub file_pause_ms: Raw,
+    pub consumequeue_pause_ms: Raw,
+    pub held_report_ms: Raw,
+    pub retry_ms: Raw,
+    pub force_when_full: Raw,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawDisk {
+    pub max_used_percent: Raw,
+    pub clean_percent: Raw,
+    pub warning_percent: Raw,
+    pub min_free_clean: Raw,
+    pub min_free_warning: Raw,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRead {
+    pub memory_bytes_max: Raw,
+    pub memory_count_max: Raw,
+    pub disk_bytes_max: Raw,
+    pub disk_count_max: Raw,
+    pub memory_percent: Raw,
+    pub filter_bytes_max: Raw,
+    pub queue_files_max: Raw,
+    pub query_max: Raw,
+    pub cold_reads_per_group: Raw,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -216,3 +216,34 @@ fn a_mapped_log_takes_only_the_sync_call_that_covers_it() {
         assert!(read(&format!("store.append = \"{mode}\"\nflush.sync_call = \"o_dsync\"")).is_ok(), "{mode}");
     }
 }
+
+#[test]
+fn disk_levels_outside_javas_ranges_are_refused_with_the_range() {
+    for (key, value, range) in [
+        ("warning_percent", 98, "from 35 to 90"),
+        ("warning_percent", 34, "from 35 to 90"),
+        ("clean_percent", 86, "from 30 to 85"),
+        ("max_used_percent", 9, "from 10 to 95"),
+    ] {
+        let line = complaint(&format!("[disk]\n{key} = {value}\n"));
+        assert!(line.starts_with("k.toml:2: ") && line.contains(key) && line.contains(range), "{line}");
+    }
+    let line = complaint("[disk]\nwarning_percent = 40\n");
+    assert!(line.contains("disk.clean_percent = 85 with disk.warning_percent = 40"), "{line}");
+    let line = complaint("[disk]\nmin_free_clean = \"1GiB\"\nmin_free_warning = \"2GiB\"\n");
+    assert!(line.contains("before anything is cleaned"), "{line}");
+    let disk = read("[disk]\nwarning_percent = 90\nmin_free_warning = \"1GiB\"\n").unwrap().disk;
+    assert_eq!((disk.warning_percent, disk.min_free_warning), (90, 1 << 30));
+}
+
+#[test]
+fn hours_of_deletion_are_javas_list() {
+    let hours = |text: &str| read(&format!("[retention]\ndelete_when = {text:?}\n")).unwrap().retention.delete_hours;
+    assert_eq!(Config::defaults().retention.delete_hours, 1 << 4);
+    assert_eq!(hours("0;23"), 1 | 1 << 23);
+    assert_eq!(hours(" 4 ; 04"), 1 << 4);
+    for wrong in ["", "24", "4;", "-1", "4,5", "noon"] {
+        let line = complaint(&format!("[retention]\ndelete_when = {wrong:?}\n"));
+        assert!(line.contains("from 0 to 23"), "{wrong}: {line}");
+    }
+}

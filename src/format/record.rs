@@ -355,6 +355,38 @@ pub fn peek_header(bytes: &[u8]) -> Result<Header, BadRecord> {
     }
 }
 
+/// Where the record at the start of `bytes` says that it stands, before anything else of it is looked at; none if the
+/// field is not there.
+pub fn peek_phy(bytes: &[u8]) -> Option<PhyOffset> {
+    let field = bytes.get(PHY_AT..)?.first_chunk()?;
+    Some(PhyOffset(u64::from_be_bytes(*field)))
+}
+
+/// Which record stands at a position, told from its first 36 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub total_len: u32,
+    pub queue_id: i32,
+    pub queue_offset: QueueOffset,
+    /// Where the record says that it stands.
+    pub phy: PhyOffset,
+}
+
+/// Looks at the head of a record only; nothing if it is none.
+#[inline]
+pub fn peek_place(bytes: &[u8]) -> Option<Place> {
+    let Ok(Header::Record { total_len }) = peek_header(bytes) else { return None };
+    if bytes.len() < SYS_FLAG_AT {
+        return None;
+    }
+    Some(Place {
+        total_len,
+        queue_id: i32::from_be_bytes(fixed(bytes, QUEUE_ID_AT)),
+        queue_offset: QueueOffset(u64::from_be_bytes(fixed(bytes, QUEUE_OFFSET_AT))),
+        phy: PhyOffset(u64::from_be_bytes(fixed(bytes, PHY_AT))),
+    })
+}
+
 /// A stored record, read in place. That its parts fit together was checked; that its body is what was sent is
 /// [`RecordView::check_crc`], that it stands where it says is `phy()` compared by the caller.
 #[derive(Clone, Copy, Debug)]

@@ -138,6 +138,19 @@ impl<'a> IndexFile<'a> {
     /// A unit knows its time only in whole seconds from the file's begin, so `begin` is rounded down to such a second:
     /// a record is never missed, but one stored up to a second too early may come.
     pub fn find(&self, key: KeyHash, begin: Timestamp, end: Timestamp, max: usize, found: &mut Vec<PhyOffset>) {
+        self.find_below(PhyOffset(u64::MAX), key, begin, end, max, found);
+    }
+
+    /// As [`IndexFile::find`], but only records before `below`: to go on where an earlier search had enough.
+    pub fn find_below(
+        &self,
+        below: PhyOffset,
+        key: KeyHash,
+        begin: Timestamp,
+        end: Timestamp,
+        max: usize,
+        found: &mut Vec<PhyOffset>,
+    ) {
         if !self.overlaps(begin, end) {
             return;
         }
@@ -152,7 +165,7 @@ impl<'a> IndexFile<'a> {
             if stored_at < begin {
                 return;
             }
-            if unit.key == key && stored_at <= end.0 {
+            if unit.key == key && stored_at <= end.0 && unit.phy < below {
                 found.push(unit.phy);
             }
         }

@@ -184,6 +184,26 @@ pub fn hard_link(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to)
 }
 
+/// Removes a folder with all that is in it, if it is there; the folder above is not synced.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_tree(&entry.path())?;
+        } else {
+            remove_if_present(&entry.path())?;
+        }
+    }
+    match ask(&Change::Remove { path })? {
+        Answer::Skip => Ok(()),
+        _ => fs::remove_dir(path),
+    }
+}
+
 /// Removes a file that may not be there.
 pub fn remove_if_present(path: &Path) -> io::Result<()> {
     if !path.exists() {

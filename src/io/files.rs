@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::disk;
+use crate::types::{DiskUsage, Timestamp};
 
 /// Makes a file of exactly `len` bytes whose blocks are all reserved, and syncs it and its folder. An existing file
 /// keeps its content. A file system without `fallocate` gets its blocks by writing zeros.
@@ -76,6 +77,26 @@ pub fn written_ranges(file: &File, from: u64, len: u64) -> io::Result<Vec<(u64, 
         at = hole.max(at + 1);
     }
     Ok(ranges)
+}
+
+/// The last `len` bytes of a file, or all of them if it is shorter, and when it was last changed.
+pub fn read_tail(path: &Path, len: u64) -> io::Result<(Vec<u8>, Timestamp)> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    let len = len.min(meta.len());
+    let mut bytes = vec![0; usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, meta.len() - len)?;
+    let since = meta.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Ok((bytes, Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))))
+}
+
+/// How full the file system is that holds `path`. May wait for a network file system.
+pub fn disk_usage(path: &Path) -> io::Result<DiskUsage> {
+    let stat = rustix::fs::statvfs(path)?;
+    Ok(DiskUsage {
+        used: stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(stat.f_frsize),
+        available: stat.f_bavail.saturating_mul(stat.f_frsize),
+    })
 }
 
 /// The whole file, or nothing if there is none.

@@ -25,12 +25,16 @@ impl std::fmt::Display for LockError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             LockError::Held { path, pid: Some(pid) } => {
-                write!(f, "{}: the store is in use by process {pid}; stop it or choose another --data", path.display())
+                write!(
+                    f,
+                    "{}: the store is in use by process {pid}; stop it or choose another directory",
+                    path.display()
+                )
             }
             LockError::Held { path, pid: None } => {
                 write!(
                     f,
-                    "{}: the store is in use by another process; stop it or choose another --data",
+                    "{}: the store is in use by another process; stop it or choose another directory",
                     path.display()
                 )
             }
@@ -55,28 +59,48 @@ impl StoreLock {
         let failed = |source| LockError::Io { path: path.clone(), source };
         disk::make_folders(root).map_err(failed)?;
         let file = disk::open_or_create(&path).map_err(failed)?;
-        let mut request = libc::flock {
-            l_type: libc::F_WRLCK as libc::c_short,
-            l_whence: libc::SEEK_SET as libc::c_short,
-            l_start: 0,
-            l_len: 1,
-            l_pid: 0,
-        };
-        // SAFETY: the descriptor is open and `request` is a valid flock that outlives the call.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &request) } == -1 {
-            let source = io::Error::last_os_error();
-            return Err(match source.raw_os_error() {
-                Some(libc::EAGAIN | libc::EACCES) => {
-                    // SAFETY: as above; F_GETLK fills `request` with the lock that is in the way.
-                    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut request) };
-                    LockError::Held { path, pid: (asked == 0 && request.l_pid > 0).then_some(request.l_pid) }
-                }
-                _ => failed(source),
-            });
-        }
+        set(&file, &path, libc::F_WRLCK)?;
         if file.metadata().map_err(failed)?.len() == 0 {
             disk::write_at(&file, &path, b"lock", 0).map_err(failed)?;
         }
         Ok(StoreLock { _file: file })
     }
+
+    /// Takes a shared lock on a store that is only to be read: no broker starts on it meanwhile, other readers may.
+    /// Changes nothing and makes nothing; `None`: there is no file to lock, so no broker ever ran here. Blocking.
+    pub fn take_shared(root: &Path) -> Result<Option<StoreLock>, LockError> {
+        let path = root.join("lock");
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(LockError::Io { path, source }),
+            Ok(file) => file,
+        };
+        set(&file, &path, libc::F_RDLCK)?;
+        Ok(Some(StoreLock { _file: file }))
+    }
+}
+
+/// Takes a lock of this kind on byte 0, or says who holds one that is in the way.
+fn set(file: &File, path: &Path, kind: libc::c_int) -> Result<(), LockError> {
+    let mut request = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open and `request` is a valid flock that outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &request) } == 0 {
+        return Ok(());
+    }
+    let source = io::Error::last_os_error();
+    let path = path.to_owned();
+    Err(match source.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => {
+            // SAFETY: as above; F_GETLK fills `request` with the lock that is in the way.
+            let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut request) };
+            LockError::Held { path, pid: (asked == 0 && request.l_pid > 0).then_some(request.l_pid) }
+        }
+        _ => LockError::Io { path, source },
+    })
 }

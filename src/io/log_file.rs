@@ -1,4 +1,4 @@
-//! Write side of one commit log segment, on the writer core; and its cold reads, on any shard.
+//! Write side of one commit log segment, on the writer core.
 //!
 //! Three append modes share this face, and leave the same bytes on disk. `buffered`: one io_uring write into the page
 //! cache. `mmap`: a copy into the mapping. `dma`: io_uring writes of whole blocks past the page cache; the block that holds
@@ -142,7 +142,8 @@ impl LogFile {
             Kind::Mapped { map } => {
                 // SAFETY: the writer core is the only one that writes the log, and `at` is its append point: no reader
                 // has been shown bytes from there on.
-                unsafe { map.write(position as usize, &bytes) };
+                let store = || unsafe { map.write(position as usize, &bytes) };
+                map.guarded(store)?;
             }
             Kind::Direct { tail, .. } => {
                 assert_eq!(tail.borrow().end(), position, "the log is written in order");
@@ -224,38 +225,6 @@ async fn all(mut running: Vec<Pin<Box<dyn Future<Output = io::Result<()>> + '_>>
     })
     .await;
     outcome
-}
-
-/// A file open for cold reads through io_uring, on the shard that reads.
-pub struct ReadFile {
-    file: RawFile,
-}
-
-impl ReadFile {
-    /// Longest single read: larger ones have been seen to hang, and would hold the device for long.
-    pub const READ_LEN_MAX: usize = 1 << 20;
-
-    pub async fn open(path: &Path) -> io::Result<ReadFile> {
-        Ok(ReadFile { file: RawFile::open_to_read(path).await? })
-    }
-
-    /// Appends the bytes `[at, at + len)` to `out`, in pieces of at most [`ReadFile::READ_LEN_MAX`].
-    ///
-    /// # Errors
-    /// `UnexpectedEof` if the file ends before.
-    pub async fn read_into(&self, at: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
-        let end = out.len() + len;
-        let mut at = at;
-        while out.len() < end {
-            let part = (end - out.len()).min(Self::READ_LEN_MAX);
-            let taken = self.file.read_at(at, part, out).await?;
-            if taken == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            at += taken as u64;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! A file that an executor reads and writes without blocking: through io_uring, by the page cache or past it, or on a
 //! test's simulated disk.
 
+use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::{FromRawFd, IntoRawFd};
 use std::path::{Path, PathBuf};
 
 use glommio::io::{BufferedFile, DmaBuffer, DmaFile, OpenOptions};
@@ -22,7 +24,7 @@ enum Kind {
     /// Past the page cache (O_DIRECT).
     Direct(DmaFile),
     #[cfg(test)]
-    Simulated(std::fs::File),
+    Simulated(File),
 }
 
 /// Bytes to write. For a file that is written past the page cache they lie where the device can fetch them: in memory
@@ -66,9 +68,19 @@ impl Data {
 pub const BLOCK_LEN_MIN: usize = 4096;
 
 impl RawFile {
-    /// Opens a file for reading alone.
-    pub async fn open_to_read(path: &Path) -> io::Result<RawFile> {
-        RawFile::open_with(path, OpenOptions::new().read(true), false).await
+    /// The very file that is open as `file`, whatever has become of its name: for reading alone.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn same_to_read(file: &File, path: &Path) -> io::Result<RawFile> {
+        let file = file.try_clone()?;
+        #[cfg(test)]
+        if super::tap::simulated().is_some() {
+            return Ok(RawFile { path: path.to_owned(), durable: false, kind: Kind::Simulated(file) });
+        }
+        // SAFETY: the descriptor is open, and given away here.
+        let file = unsafe { BufferedFile::from_raw_fd(file.into_raw_fd()) };
+        Ok(RawFile { path: path.to_owned(), durable: false, kind: Kind::Buffered(file) })
     }
 
     /// Opens a file that is there for reading and writing through the page cache; `durable`: each write is on stable

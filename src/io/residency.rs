@@ -30,18 +30,24 @@ static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
 /// Are all pages of `[at, at + len)` cached? `map` is a mapping of the same file that starts at byte 0.
 pub fn is_resident(file: &File, map: *const u8, at: u64, len: u64) -> bool {
-    if len == 0 {
-        return true;
-    }
+    len == 0 || cached_len(file, map, at, len) >= pages(at, len) * PAGE_LEN
+}
+
+fn pages(at: u64, len: u64) -> u64 {
+    (at + len).div_ceil(PAGE_LEN) - at / PAGE_LEN
+}
+
+/// Bytes of the pages of `[at, at + len)` that are cached.
+pub fn cached_len(file: &File, map: *const u8, at: u64, len: u64) -> u64 {
     let first = at / PAGE_LEN * PAGE_LEN;
-    let pages = (at + len).div_ceil(PAGE_LEN) - first / PAGE_LEN;
+    let pages = pages(at, len);
     if !NO_CACHESTAT.load(Ordering::Relaxed) {
         let range = CachestatRange { off: first, len: pages * PAGE_LEN };
         let mut stat = Cachestat::default();
         // SAFETY: both structs are laid out as the kernel wants them and live through the call.
         let result = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0) };
         if result == 0 {
-            return stat.nr_cache >= pages;
+            return stat.nr_cache * PAGE_LEN;
         }
         NO_CACHESTAT.store(true, Ordering::Relaxed);
     }
@@ -49,5 +55,8 @@ pub fn is_resident(file: &File, map: *const u8, at: u64, len: u64) -> bool {
     // SAFETY: `states` has one byte a page; mincore reports unmapped ranges as an error.
     let result =
         unsafe { libc::mincore(map.add(first as usize) as *mut _, (pages * PAGE_LEN) as usize, states.as_mut_ptr()) };
-    result == 0 && states.iter().all(|state| state & 1 == 1)
+    if result != 0 {
+        return 0;
+    }
+    states.iter().filter(|state| **state & 1 == 1).count() as u64 * PAGE_LEN
 }

@@ -10,6 +10,8 @@ use arc_swap::ArcSwap;
 use memmap2::{Mmap, MmapOptions};
 use rustix::fs::Advice;
 
+use super::guard::Guard;
+use super::read_file::ReadFile;
 use super::residency;
 use crate::types::PhyOffset;
 
@@ -20,6 +22,7 @@ pub struct Segment {
     path: PathBuf,
     file: File,
     map: Mmap,
+    guard: Guard,
 }
 
 impl Segment {
@@ -29,7 +32,8 @@ impl Segment {
         // SAFETY: nobody shortens a segment while the store's lock is held; bytes before the appended end, the only
         // ones that readers look at, do not change.
         let map = unsafe { MmapOptions::new().map(&file)? };
-        Ok(Segment { start, path: path.to_owned(), file, map })
+        let guard = Guard::over(map.as_ptr(), map.len());
+        Ok(Segment { start, path: path.to_owned(), file, map, guard })
     }
 
     pub fn start(&self) -> PhyOffset {
@@ -44,15 +48,54 @@ impl Segment {
         &self.path
     }
 
-    /// All bytes of the segment.
+    /// All bytes of the segment. For the single reader of a store that is being opened: a fault ends the process, before
+    /// anything was changed.
     pub fn bytes(&self) -> &[u8] {
         &self.map
     }
 
-    /// The bytes `[at, at + len)` of the log, or nothing if they leave the segment.
+    /// The bytes `[at, at + len)` of the log, or nothing if they leave the segment. As with [`Segment::bytes`], for a store
+    /// that is being opened.
     pub fn slice(&self, at: PhyOffset, len: usize) -> Option<&[u8]> {
         let from = usize::try_from(at.0.checked_sub(self.start.0)?).ok()?;
         self.map.get(from..from.checked_add(len)?)
+    }
+
+    /// Do the bytes `[at, at + len)` of the log lie in this segment?
+    pub fn holds(&self, at: PhyOffset, len: u64) -> bool {
+        at >= self.start && at.0.checked_add(len).is_some_and(|end| end <= self.end().0)
+    }
+
+    /// Hands the bytes `[at, at + len)` of the log to `take`. `None`: they leave the segment, or the mapping is broken, now
+    /// or since earlier: `take` may have run and seen zeros, and only a read of the file can tell what is wrong.
+    pub fn with<R>(&self, at: PhyOffset, len: usize, take: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let bytes = self.slice(at, len)?;
+        self.guard.run(|| take(bytes)).ok()
+    }
+
+    /// The segment's file, to read what is not in memory.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn to_read(&self) -> io::Result<ReadFile> {
+        ReadFile::of(&self.file, &self.path)
+    }
+
+    /// Bytes of this range that are in the page cache, of whole pages. Blocks no longer than a system call.
+    pub fn cached_len(&self, at: PhyOffset, len: u64) -> u64 {
+        residency::cached_len(&self.file, self.map.as_ptr(), at.since(self.start), len)
+    }
+
+    /// Has the kernel read this range into the page cache. Blocking while the device's queue is full.
+    pub fn read_ahead(&self, at: PhyOffset, len: u64) {
+        /// The kernel reads no more at a time than the device takes at once, and silently leaves out the rest.
+        const PART_LEN: u64 = 128 * 1024;
+        let (from, end) = (at.since(self.start), at.since(self.start) + len);
+        for part in (from..end).step_by(PART_LEN as usize) {
+            let len = NonZeroU64::new(PART_LEN.min(end - part));
+            // A hint: without it the reader only waits longer.
+            let _ = rustix::fs::fadvise(&self.file, part, len, Advice::WillNeed);
+        }
     }
 
     /// Takes this range out of the page cache, but for pages that are being written. Whoever reads them next waits for
@@ -64,21 +107,24 @@ impl Segment {
         }
         // Pages that a mapping shows are not dropped. Taking them out of this one loses nothing: they are the file's, and
         // the next access finds them there again.
-        // SAFETY: the range lies in the live mapping of a file, shared and read-only.
-        unsafe {
-            let start = self.map.as_ptr().add(from as usize).cast_mut();
-            let _ = rustix::mm::madvise(start.cast(), len as usize, rustix::mm::Advice::LinuxDontNeed);
+        if !self.guard.is_broken() {
+            // SAFETY: the range lies in the live mapping of a file, shared and read-only.
+            unsafe {
+                let start = self.map.as_ptr().add(from as usize).cast_mut();
+                let _ = rustix::mm::madvise(start.cast(), len as usize, rustix::mm::Advice::LinuxDontNeed);
+            }
         }
         let _ = rustix::fs::fadvise(&self.file, from, NonZeroU64::new(len), Advice::DontNeed);
     }
 
-    /// Is this range in the page cache?
+    /// Is this range in the page cache, and does the mapping show it?
     pub fn is_resident(&self, at: PhyOffset, len: u64) -> bool {
-        residency::is_resident(&self.file, self.map.as_ptr(), at.since(self.start), len)
+        !self.guard.is_broken() && residency::is_resident(&self.file, self.map.as_ptr(), at.since(self.start), len)
     }
 }
 
-/// The segments there are, oldest first; the writer core replaces the list when it rolls, any core reads it.
+/// The segments there are, oldest first: the writer core adds the newest when it rolls, expiry takes the oldest, any core
+/// reads.
 #[derive(Debug)]
 pub struct SegmentSet {
     segment_len: u64,
@@ -96,9 +142,22 @@ impl SegmentSet {
 
     /// Adds the newest segment. Called by the writer core alone.
     pub fn push(&self, segment: Arc<Segment>) {
-        let mut list = self.list.load().as_ref().clone();
-        list.push(segment);
-        self.list.store(Arc::new(list));
+        self.list.rcu(|list| {
+            let mut list = list.as_ref().clone();
+            list.push(Arc::clone(&segment));
+            list
+        });
+    }
+
+    /// Takes the oldest segment away, if it is the one that starts at `start` and not the last. Who has it goes on reading;
+    /// nobody finds it any more. Called by the helper thread alone.
+    pub fn remove_oldest(&self, start: PhyOffset) -> Option<Arc<Segment>> {
+        let oldest = self.list.load().first().filter(|oldest| oldest.start == start).cloned()?;
+        let before = self.list.rcu(|list| {
+            let kept = if list.len() > 1 { &list[1..] } else { &list[..] };
+            kept.to_vec()
+        });
+        (before.len() > 1).then_some(oldest)
     }
 
     /// The segment that holds `at`.

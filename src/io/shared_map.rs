@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memmap2::{MmapOptions, MmapRaw};
 
 use super::disk::{self, Change};
+use super::guard::{BrokenMap, Guard};
+use super::read_file::ReadFile;
 use super::{files, residency};
 
 /// The file, its mapping, and how far its blocks are reserved. Stores never go beyond that, so a full disk shows as an
@@ -19,6 +21,7 @@ pub struct SharedMap {
     path: PathBuf,
     file: File,
     map: MmapRaw,
+    guard: Guard,
     reserved: AtomicU64,
 }
 
@@ -42,7 +45,8 @@ impl SharedMap {
             ));
         }
         let map = MmapOptions::new().map_raw(&file)?;
-        Ok(SharedMap { path: path.to_owned(), file, map, reserved: AtomicU64::new(0) })
+        let guard = Guard::over(map.as_ptr(), map.len());
+        Ok(SharedMap { path: path.to_owned(), file, map, guard, reserved: AtomicU64::new(0) })
     }
 
     pub fn path(&self) -> &Path {
@@ -91,6 +95,21 @@ impl SharedMap {
         Ok(())
     }
 
+    /// Does the mapping no longer show its file, since a part of that was lost or could not be read? What was stored after
+    /// that is lost, too.
+    pub fn is_broken(&self) -> bool {
+        self.guard.is_broken()
+    }
+
+    /// Runs `access`, which reads [`SharedMap::bytes`] or stores. A fault outside of this ends the process, as it should
+    /// while a store is opened.
+    ///
+    /// # Errors
+    /// [`BrokenMap`] if the mapping is broken, now or since earlier: `access` may have seen zeros, and its stores are lost.
+    pub fn guarded<R>(&self, access: impl FnOnce() -> R) -> Result<R, BrokenMap> {
+        self.guard.run(access)
+    }
+
     /// The bytes `[at, at + len)`. The caller stays before what the owner has published, or is the owner.
     ///
     /// # Panics
@@ -129,9 +148,17 @@ impl SharedMap {
         unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr(), self.map.len()) }
     }
 
-    /// Are these bytes in the page cache, so that reading them does not stop the core?
+    /// Are these bytes in the page cache, so that reading them does not stop the core, and does the mapping show them?
     pub fn is_resident(&self, at: usize, len: usize) -> bool {
-        residency::is_resident(&self.file, self.map.as_ptr(), at as u64, len as u64)
+        !self.guard.is_broken() && residency::is_resident(&self.file, self.map.as_ptr(), at as u64, len as u64)
+    }
+
+    /// The file, to read what is not in memory.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn to_read(&self) -> io::Result<ReadFile> {
+        ReadFile::of(&self.file, &self.path)
     }
 
     /// The last byte at or behind `from` that is not zero. Blocking; reads only what was ever written.
@@ -144,7 +171,13 @@ impl SharedMap {
     }
 
     /// Brings all that was stored onto stable storage. Blocking.
+    ///
+    /// # Errors
+    /// The sync's own, and [`BrokenMap`]: stores were lost.
     pub fn sync(&self) -> io::Result<()> {
+        if self.guard.is_broken() {
+            return Err(BrokenMap.into());
+        }
         disk::sync(&self.file, &self.path)
     }
 

@@ -123,6 +123,32 @@ pub fn find_record(bytes: &[u8], start: PhyOffset, from: PhyOffset) -> Option<Ph
     None
 }
 
+/// The last record of a segment that the log has left, looked for from the segment's end; `tail` is its last part, which
+/// begins at `start`. None if it begins before `tail`, or is damaged.
+///
+/// A record that a client has put into the body of another is not taken for it: behind the last record there is nothing
+/// but a blank.
+pub fn last_record(tail: &[u8], start: PhyOffset) -> Option<RecordView<'_>> {
+    let magics = [record::MAGIC_V1.to_be_bytes(), record::MAGIC_V2.to_be_bytes()];
+    let mut end = tail.len();
+    while let Some(magic_at) = memchr::memrchr(magics[0][0], &tail[..end]) {
+        end = magic_at;
+        let Some(at) = magic_at.checked_sub(4) else { continue };
+        let rest = &tail[at..];
+        if !rest.get(4..8).is_some_and(|found| magics.iter().any(|magic| found == magic)) {
+            continue;
+        }
+        let Ok(view) = check(rest, start.advance(at as u64)) else { continue };
+        let behind = &rest[view.total_len() as usize..];
+        let is_last = behind.len() < record::BLANK_LEN
+            || matches!(record::peek_header(behind), Ok(Header::Blank { .. } | Header::Zero));
+        if is_last {
+            return Some(view);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +199,57 @@ mod tests {
             push_record(&mut segment, body);
         }
         segment
+    }
+
+    #[test]
+    fn the_last_record_is_found_from_the_end_if_the_tail_holds_it() {
+        let mut segment = three_records();
+        let last_at = segment.len() - last_len(&segment);
+        let blank = record::encode_blank(4096 - segment.len() as u32);
+        segment.extend(blank);
+        segment.resize(4096, 0);
+        let found = |from: usize| last_record(&segment[from..], PhyOffset(from as u64)).map(|view| view.phy());
+        assert_eq!(found(0), Some(PhyOffset(last_at as u64)));
+        assert_eq!(found(last_at), Some(PhyOffset(last_at as u64)));
+        assert_eq!(found(last_at + 1), None);
+        // Records that fill a segment to its last bytes.
+        let full = three_records();
+        assert_eq!(last_record(&full, PhyOffset(0)).map(|view| view.body().to_vec()), Some(b"three".to_vec()));
+        // They lie elsewhere than they say.
+        assert!(last_record(&full, PhyOffset(8)).is_none());
+        assert!(last_record(&[0; 4096], PhyOffset(0)).is_none());
+    }
+
+    fn last_len(segment: &[u8]) -> usize {
+        let mut scan = SegmentScan::new(segment, PhyOffset(0), PhyOffset(0));
+        let mut len = 0;
+        while let Scanned::Record(view) = scan.step() {
+            len = view.total_len() as usize;
+        }
+        len
+    }
+
+    #[test]
+    fn a_record_inside_the_body_of_the_last_is_not_taken_for_it() {
+        let mut segment = three_records();
+        let outer_at = segment.len();
+        push_record(&mut segment, &[7; 300]);
+        let body_at = segment.windows(300).position(|bytes| bytes == [7; 300]).unwrap();
+        let mut forged = Vec::new();
+        push_record(&mut forged, b"forged");
+        record::number(&mut forged, 56, QueueOffset(0), PhyOffset(body_at as u64), Timestamp(0));
+        segment.splice(body_at..body_at + forged.len(), forged);
+        // Its own checksum is right, as a client can see to.
+        let crc = record::body_crc(&segment[body_at..body_at + 300]);
+        segment[outer_at + 8..outer_at + 12].copy_from_slice(&crc.to_be_bytes());
+        assert_eq!(last_record(&segment, PhyOffset(0)).map(|view| view.phy()), Some(PhyOffset(outer_at as u64)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_the_search_for_the_last_record_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..400)) {
+            let _ = last_record(&bytes, PhyOffset(0));
+        }
     }
 
     #[test]

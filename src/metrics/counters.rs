@@ -32,6 +32,23 @@ pub struct Counters {
     pub cold_reads: Counter,
     /// Of those, the ones that first waited for a place.
     pub cold_reads_queued: Counter,
+    /// And the ones that were refused, since too many of their group waited.
+    pub cold_reads_refused: Counter,
+    /// KiB asked of the page cache ahead of groups that scan the log, and dropped from it behind them.
+    pub read_ahead_kib: Counter,
+    pub dropped_kib: Counter,
+    /// Orders to the page cache that were left out, since too many waited for the thread that carries them out.
+    pub cache_orders_skipped: Counter,
+    /// Units that a get stepped over: they point to no message of their queue.
+    pub units_skipped: Counter,
+    /// Segments deleted because they had expired.
+    pub segments_expired: Counter,
+    /// Segments deleted before their time because the disk was too full.
+    pub segments_forced: Counter,
+    /// Deleted segments that a reader held for too long.
+    pub segments_held: Counter,
+    /// Consume queue and index files deleted after the segments that they led to.
+    pub derived_expired: Counter,
 }
 
 /// Those that happened, on one line.
@@ -44,6 +61,15 @@ impl fmt::Display for Counters {
             ("dispatch_stalls", &self.dispatch_stalls),
             ("cold_reads", &self.cold_reads),
             ("cold_reads_queued", &self.cold_reads_queued),
+            ("cold_reads_refused", &self.cold_reads_refused),
+            ("read_ahead_kib", &self.read_ahead_kib),
+            ("dropped_kib", &self.dropped_kib),
+            ("cache_orders_skipped", &self.cache_orders_skipped),
+            ("units_skipped", &self.units_skipped),
+            ("segments_expired", &self.segments_expired),
+            ("segments_forced", &self.segments_forced),
+            ("segments_held", &self.segments_held),
+            ("derived_expired", &self.derived_expired),
         ];
         let happened: Vec<String> = all
             .iter()

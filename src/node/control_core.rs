@@ -12,12 +12,12 @@ use super::mesh::{Mail, Mesh};
 use crate::broker::control::Control;
 use crate::broker::delay::DelayProgress;
 use crate::broker::verdict::Wanted;
-use crate::broker::{Caller, Dirty, Push, QueueMaker};
+use crate::broker::{Caller, Dirty, Push, QueueMaker, Upkeep};
 use crate::format::config_files::DelayOffsetsFile;
 use crate::format::names;
 use crate::io::{self, Blocking};
 use crate::net::{self, Hub};
-use crate::store::{Layout, QueueRegistry, QueueView, Shared};
+use crate::store::{Expiry, Layout, QueueRegistry, QueueView, Shared};
 use crate::types::{QueueKey, QueueOffset, ShardId, Timestamp};
 use crate::wire::code::{request, response};
 use crate::wire::{Command, ConnId, FLAG_ONEWAY, HeaderType, Response, encode_request};
@@ -48,6 +48,7 @@ pub struct ControlCore {
     name_servers: Vec<String>,
     delays: Rc<DelayProgress>,
     shared: Arc<Shared>,
+    expiry: Rc<Expiry>,
     next_opaque: Cell<i32>,
     delay_version: RefCell<DelayOffsetsFile>,
     unsaved: RefCell<Unsaved>,
@@ -76,6 +77,7 @@ impl ControlCore {
         name_servers: Vec<String>,
         delays: Rc<DelayProgress>,
         shared: Arc<Shared>,
+        expiry: Rc<Expiry>,
         delay_file: DelayOffsetsFile,
     ) -> Rc<ControlCore> {
         Rc::new(ControlCore {
@@ -88,6 +90,7 @@ impl ControlCore {
             name_servers,
             delays,
             shared,
+            expiry,
             next_opaque: Cell::new(1),
             delay_version: RefCell::new(delay_file),
             unsaved: RefCell::default(),
@@ -104,6 +107,11 @@ impl ControlCore {
             outcome.dirty |= self.control.borrow().unshown();
         }
         self.push(outcome.pushes);
+        match outcome.upkeep {
+            Some(Upkeep::DeleteExpired) => self.expiry.delete_expired(),
+            Some(Upkeep::TrimQueues) => self.expiry.trim_queues(),
+            None => {}
+        }
         let (oneway, opaque, header_type) = (command.is_oneway(), command.opaque, command.header_type);
         if !outcome.dirty.any() {
             if !oneway {
@@ -418,7 +426,7 @@ impl QueueMaker for Registry {
     }
 
     fn starts_in_memory(&self, queue: &Arc<QueueView>) -> bool {
-        queue.units_from(QueueOffset(0)).is_none_or(|run| self.shared.in_memory(run.get(0).phy))
+        queue.units_from(QueueOffset(0)).and_then(|run| run.first()).is_none_or(|unit| self.shared.in_memory(unit.phy))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The helper thread: what would block a core (files, syncs) runs there, one piece after another.
+//! Helper threads: what would block a core (files, syncs, the page cache) runs there, one piece after another.
 
 use std::thread::JoinHandle;
 
@@ -16,11 +16,11 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Starts the thread on `core`, which should not be the writer's: what it waits for is mostly the disk, but what it
+    /// Starts a thread of this name on `core`, which should not be the writer's: what it waits for is mostly the disk, but what it
     /// computes must not delay appends.
-    pub fn start(core: usize) -> std::io::Result<Helper> {
+    pub fn start(name: &str, core: usize) -> std::io::Result<Helper> {
         let (submit, jobs) = flume::bounded::<Option<Job>>(QUEUE_LEN);
-        let thread = std::thread::Builder::new().name("kerolox-helper".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             // Not pinned is no fault, only slower.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
             while let Ok(Some(job)) = jobs.recv() {
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn it_ends_after_its_work_though_somebody_could_still_hand_it_some() {
-        let helper = Helper::start(0).unwrap();
+        let helper = Helper::start("helper", 0).unwrap();
         let leaked = helper.blocking.clone();
         let done = Arc::new(AtomicBool::new(false));
         let noted = Arc::clone(&done);

@@ -56,6 +56,8 @@ pub enum Mail {
         ticket: usize,
         made: bool,
     },
+    /// The log has let go of its beginning: trim the queues.
+    LogMoved,
     /// A message for held pulls became visible.
     Arrival {
         queue: QueueHandle,

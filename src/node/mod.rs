@@ -13,6 +13,7 @@ mod run;
 mod shard_core;
 mod writer_core;
 
+pub use checks::memory_len;
 pub use error::NodeError;
 pub use placement::Placement;
-pub use run::run;
+pub use run::{run, store_settings};

@@ -23,11 +23,14 @@ use crate::broker::control::{ControlSettings, KvConfig, LoadedTables};
 use crate::broker::delay::DelayLevels;
 use crate::broker::shard::ShardSettings;
 use crate::broker::{Directory, SharedDirectory};
-use crate::config::{AppendMode, Config, SyncCall, ZeroAhead};
+use crate::config::{self, AppendMode, Config, ReadConfig, SyncCall, ZeroAhead};
 use crate::dispatch::ring;
 use crate::io::{self, SharedMap};
+use crate::log::{DiskRule, RetentionRule};
 use crate::net::{NetLimits, StallTimes};
-use crate::store::{self, Closing, FlushMode, OpenedStore, StoreSettings, WriterRings};
+use crate::store::{
+    self, Closing, DiskWatch, ExpirySettings, FlushMode, OpenedStore, ReadSettings, StoreSettings, WriterRings,
+};
 use crate::tuning::locked_memory;
 use crate::types::ShardId;
 
@@ -60,9 +63,16 @@ pub fn run(config: Config) -> Result<(), NodeError> {
 
     let opened = store::open(store_settings(&config, advertised), checks::memory_len())?;
     let quiet_core = *placement.shards.last().expect("there is a shard");
-    let helper = Helper::start(quiet_core).map_err(|error| NodeError::Host(error.to_string()))?;
+    let helper = Helper::start("kerolox-helper", quiet_core).map_err(|error| NodeError::Host(error.to_string()))?;
+    // Of its own: what it tells the page cache may wait for the disk, and nobody else shall wait for that.
+    let cache = Helper::start("kerolox-cache", quiet_core).map_err(|error| NodeError::Host(error.to_string()))?;
     let OpenedStore { lock, layout, shared, queues, index_files, writer_start, tables, checkpoint } = opened;
 
+    // Before anything is taken: a disk that is full already takes nothing more.
+    let mut disks = DiskWatch::new(&layout, disk_rule(&config));
+    disks.look();
+    disks.tell();
+    disks.publish(&shared);
     let directory: SharedDirectory = Arc::new(ArcSwap::from_pointee(Directory::default()));
     let limits = NetLimits::new(
         config.limits.frame_bytes_in_progress,
@@ -94,6 +104,8 @@ pub fn run(config: Config) -> Result<(), NodeError> {
         name_servers: config.nameserver.register.clone(),
         durable_up_to: durable_up_to.clone(),
         checkpoint,
+        expiry: expiry_settings(&config),
+        disks,
     });
     let mut rings = WriterRings { from_shards: vec![], replies: vec![], dispatch: vec![], keys: keys_tx };
     let mut shards = Vec::new();
@@ -115,12 +127,14 @@ pub fn run(config: Config) -> Result<(), NodeError> {
             shared: Arc::clone(&shared),
             layout: layout.clone(),
             blocking: helper.blocking.clone(),
+            cache_thread: cache.blocking.clone(),
             directory: Arc::clone(&directory),
             queues: Arc::clone(&queue_list),
             settings: shard_settings(&config, shard, run_number),
             listen: listen.iter().map(|(addr, _)| *addr).collect(),
             limits: Arc::clone(&limits),
             consumequeue_least_pages: config.flush.consumequeue_least_pages,
+            trim_pause: Duration::from_millis(config.retention.consumequeue_pause_ms),
             to_writer,
             replies,
             dispatch,
@@ -155,6 +169,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     }
     let index_files = join(executors, stop_began)?;
     helper.stop();
+    cache.stop();
     let all_queues: Vec<_> = queue_list.iter().map(|(_, queue)| Arc::clone(queue)).collect();
     let closing = Closing { layout, shared, queues: &all_queues, index_files, checkpoint };
     store::close(&closing)?;
@@ -320,7 +335,8 @@ fn first_outside_address() -> Option<IpAddr> {
     (!ip.is_unspecified()).then_some(ip)
 }
 
-fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings {
+/// What the store is told of the settings.
+pub fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings {
     let flush = if config.flush.mode.is_sync() { FlushMode::Sync } else { FlushMode::Async };
     StoreSettings {
         root: config.store.root.clone(),
@@ -355,6 +371,43 @@ fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings {
         inflight_len_max: config.limits.put_inflight_bytes,
         inflight_count_max: u64::from(config.limits.put_inflight_messages),
         put_wait_ms_max: config.limits.put_wait_ms,
+        read: read_settings(&config.read),
+    }
+}
+
+fn read_settings(read: &ReadConfig) -> ReadSettings {
+    ReadSettings {
+        memory_len_max: read.memory_bytes_max as usize,
+        memory_count_max: read.memory_count_max as usize,
+        disk_len_max: read.disk_bytes_max as usize,
+        disk_count_max: read.disk_count_max as usize,
+        memory_percent: read.memory_percent,
+        filter_len_max: read.filter_bytes_max as usize,
+        queue_files_max: read.queue_files_max as usize,
+        query_count_max: read.query_max as usize,
+        cold_reads_per_group: read.cold_reads_per_group as usize,
+    }
+}
+
+fn disk_rule(config: &Config) -> DiskRule {
+    let config::DiskConfig { max_used_percent, clean_percent, warning_percent, min_free_clean, min_free_warning } =
+        config.disk;
+    DiskRule { max_used_percent, clean_percent, warning_percent, min_free_clean, min_free_warning }
+}
+
+fn expiry_settings(config: &Config) -> ExpirySettings {
+    let retention = &config.retention;
+    ExpirySettings {
+        rule: RetentionRule {
+            reserved_ms: i64::from(retention.hours) * 3_600_000,
+            delete_hours: retention.delete_hours,
+            batch_max: retention.batch_max,
+            force_when_full: retention.force_when_full,
+        },
+        check_interval_ms: retention.check_interval_ms,
+        file_pause_ms: retention.file_pause_ms,
+        held_report_ms: retention.held_report_ms,
+        retry_ms: retention.retry_ms,
     }
 }
 

@@ -25,8 +25,8 @@ use crate::format::config_files::DelayOffsetsFile;
 use crate::io::{self, Blocking, SharedMap};
 use crate::net::{self, Connection, Hub, Member, NetLimits, Room, Service};
 use crate::store::{
-    Builder, DispatchUnit, DurableUpTo, IndexBuilder, Keeper, KeyEntry, Layout, LocalWake, QueueList, QueueView,
-    ReplyBatch, ShardStore, Shared, SubmitBatch, Submitter,
+    Builder, DiskWatch, DispatchUnit, DurableUpTo, Expiry, ExpirySettings, IndexBuilder, Keeper, KeyEntry, Layout,
+    LocalWake, QueueList, QueueView, ReplyBatch, ShardStore, Shared, SubmitBatch, Submitter,
 };
 use crate::types::{ShardId, TagsCode, Timestamp};
 use crate::wire::{Command, ConnId, FrameBounds, Peer, first_frame};
@@ -43,12 +43,16 @@ pub struct ShardParts {
     pub shared: Arc<Shared>,
     pub layout: Layout,
     pub blocking: Blocking,
+    /// Tells the page cache what is read next and what no more.
+    pub cache_thread: Blocking,
     pub directory: SharedDirectory,
     pub queues: QueueList,
     pub settings: ShardSettings,
     pub listen: Vec<SocketAddr>,
     pub limits: Arc<NetLimits>,
     pub consumequeue_least_pages: u64,
+    /// Pause after a queue of which files were deleted.
+    pub trim_pause: Duration,
     pub to_writer: Sender<SubmitBatch>,
     pub replies: Receiver<ReplyBatch>,
     pub dispatch: Receiver<Vec<DispatchUnit>>,
@@ -70,6 +74,8 @@ pub struct ControlParts {
     pub name_servers: Vec<String>,
     pub durable_up_to: Vec<DurableUpTo>,
     pub checkpoint: crate::format::checkpoint::Checkpoint,
+    pub expiry: ExpirySettings,
+    pub disks: DiskWatch,
 }
 
 /// Runs the role until it is told to stop, and finishes what is in flight. `ready` is called once the ports answer.
@@ -87,6 +93,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
     ));
     let mut side: Vec<glommio::Task<()>> = Vec::new();
     let mut derived: Vec<glommio::Task<()>> = Vec::new();
+    let trims = Rc::new(LocalWake::default());
     let mut control = None;
     let mut index = None;
     if let Some(c) = parts.control {
@@ -99,6 +106,23 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         );
         derived.push(glommio::spawn_local(Rc::clone(&builder).run(c.keys)));
         side.push(glommio::spawn_local(Rc::clone(&builder).run_reserve()));
+        let (mail, own) = (Rc::clone(&mesh), Rc::clone(&trims));
+        let on_log_moved = move || {
+            own.wake();
+            for other in (0..mail.shards()).filter(|other| *other != shard.index()) {
+                mail.post(ShardId(other as u16), Mail::LogMoved);
+            }
+        };
+        let expiry = Expiry::new(
+            Arc::clone(&shared),
+            blocking.clone(),
+            c.expiry,
+            c.disks,
+            c.durable_up_to.clone(),
+            Rc::clone(&builder),
+            Box::new(on_log_moved),
+        );
+        side.push(glommio::spawn_local(Rc::clone(&expiry).run()));
         index = Some(builder);
         let tables = Control::new(c.settings, c.tables, Box::new(c.registry), Arc::clone(&directory));
         let core = ControlCore::new(
@@ -111,6 +135,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
             c.name_servers,
             Rc::clone(&delays),
             Arc::clone(&shared),
+            expiry,
             c.delay_offsets,
         );
         side.extend(core.side_tasks().into_iter().map(glommio::spawn_local));
@@ -125,7 +150,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         side.push(glommio::spawn_local(keeper.run()));
         control = Some(core);
     }
-    let store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), index.clone());
+    let store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), index.clone(), parts.cache_thread);
     let link = Rc::new(Link { shard, mesh: Rc::clone(&mesh), control: control.clone(), tickets: RefCell::default() });
     let levels = settings.delay_levels.clone();
     let broker = ShardBroker::new(store.clone(), Arc::clone(&directory), Rc::clone(&link) as _, settings);
@@ -139,6 +164,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         broker,
         armed: Cell::new(None),
         hold_changed: LocalWake::default(),
+        trims: Rc::clone(&trims),
     });
 
     let arrivals = Rc::clone(&core);
@@ -152,6 +178,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         parts.durable_up_to,
     );
     derived.push(glommio::spawn_local(Rc::clone(&builder).run(parts.dispatch)));
+    side.push(glommio::spawn_local(Rc::clone(&builder).run_trims(shard, trims, parts.trim_pause)));
     side.push(glommio::spawn_local(builder.run_flusher(parts.consumequeue_least_pages)));
     let submit = glommio::spawn_local(Rc::clone(&submitter).run_submit(parts.to_writer));
     derived.push(glommio::spawn_local(Rc::clone(&submitter).run_replies(parts.replies)));
@@ -232,6 +259,8 @@ struct ShardCore {
     /// When the timer of held pulls is set for.
     armed: Cell<Option<Timestamp>>,
     hold_changed: LocalWake,
+    /// Woken when the queues of this shard are to be trimmed.
+    trims: Rc<LocalWake>,
 }
 
 impl Service for ShardCore {
@@ -339,6 +368,7 @@ impl ShardCore {
                 .detach();
             }
             Mail::Ensured { ticket, made } => self.link.ensured(ticket, made),
+            Mail::LogMoved => self.trims.wake(),
             Mail::Arrival { queue, max, tags } => spawn_all(self.broker.wake(queue, max, tags)),
         }
     }

@@ -153,6 +153,19 @@ mod tests {
         }
     }
 
+    /// Case T15.
+    #[test]
+    fn t15_a_time_between_records_belongs_to_the_one_on_the_side_that_is_asked_for() {
+        let times = [1000, 2000, 2000, 2000, 3000];
+        for (time, lower, upper) in
+            [(500, 0, 0), (1000, 0, 0), (1500, 1, 0), (2000, 1, 3), (2500, 4, 3), (3000, 4, 4), (3500, 5, 4)]
+        {
+            assert_eq!(search(0, &times, time, Boundary::Lower), lower, "lower {time}");
+            assert_eq!(search(0, &times, time, Boundary::Upper), upper, "upper {time}");
+            assert_eq!(search(0, &times, time, Boundary::default()), lower, "no boundary {time}");
+        }
+    }
+
     #[test]
     fn an_empty_queue_answers_its_minimum() {
         assert_eq!(search(5, &[], 10, Boundary::Lower), 5);

@@ -14,6 +14,7 @@ use bytes::BytesMut;
 use glommio::{LocalExecutor, Task};
 
 use super::builder::Builder;
+use super::cold_reads::Reader;
 use super::open::{Closing, OpenedStore, close, open};
 use super::queues::QueueView;
 use super::reader::{GetStatus, ShardStore};
@@ -31,6 +32,7 @@ use crate::types::{PhyOffset, QueueKey, TagsCode};
 const MODES: [AppendMode; 3] = [AppendMode::Buffered, AppendMode::Mmap, AppendMode::Dma];
 const CALLS: [SyncCall; 2] = [SyncCall::ODsync, SyncCall::Fdatasync];
 const QUEUES: u32 = 3;
+const READER: Reader = Reader::Lookup;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
@@ -138,7 +140,7 @@ impl Running {
         let builder = Builder::new(
             Arc::clone(&shared),
             layout.clone(),
-            blocking,
+            blocking.clone(),
             queues.list(),
             1,
             Box::new(|_, _| {}),
@@ -152,7 +154,7 @@ impl Running {
             glommio::spawn_local(Rc::clone(&submitter).run_replies(replies)),
         ];
         let submit = glommio::spawn_local(Rc::clone(&submitter).run_submit(to_writer));
-        let store = ShardStore::new(Arc::clone(&shared), submitter, None);
+        let store = ShardStore::new(Arc::clone(&shared), submitter, None, blocking);
         let all: &'static [Arc<QueueView>] = Box::leak(views.clone().into_boxed_slice());
         let closing = Closing { layout, shared: Arc::clone(&shared), queues: all, index_files, checkpoint };
         Running { settings: settings.clone(), opened: Some((closing, lock)), shared, views, store, submit, roles, side }
@@ -213,7 +215,7 @@ impl Running {
     /// Are these messages found, by position and in their queues?
     async fn check(&self, stored: &BTreeMap<PhyOffset, Sent>) {
         for (phy, sent) in stored {
-            let record = self.store.record_at(*phy).await.unwrap();
+            let record = self.store.record_at(&READER, *phy).await.unwrap();
             assert_eq!(RecordView::parse(&record).unwrap().body(), sent.body, "{phy}");
         }
         for (id, view) in self.views.iter().enumerate() {
@@ -221,23 +223,19 @@ impl Running {
                 stored.values().filter(|sent| sent.number as usize % self.views.len() == id).map(|s| &s.body).collect();
             let (mut offset, mut found) = (0, Vec::new());
             while found.len() < expected.len() {
-                let got = self.store.get(view, offset, 32, 1 << 20, &|_| true);
-                match got.status {
-                    GetStatus::Found => {}
-                    GetStatus::UnitsCold => {
-                        self.store.warm(view, offset).await.unwrap();
-                        continue;
-                    }
+                let mut got = self.store.get(view, offset, 32, 1 << 20, &|_| true);
+                if got.status == GetStatus::UnitsCold {
+                    got = self.store.get_cold(&READER, view, offset, 32, 1 << 20, &|_| true).await.unwrap();
+                }
+                if got.status != GetStatus::Found {
                     // The builder comes behind.
-                    _ => {
-                        crate::io::sleep(std::time::Duration::from_millis(1)).await;
-                        continue;
-                    }
+                    crate::io::sleep(std::time::Duration::from_millis(1)).await;
+                    continue;
                 }
                 offset = got.next_offset;
                 let mut bytes = BytesMut::new();
                 if !got.found.copy_if_resident(&mut bytes) {
-                    bytes.extend_from_slice(&got.found.load().await.unwrap());
+                    bytes.extend_from_slice(&got.found.load(&READER).await.unwrap());
                 }
                 let mut rest = &bytes[..];
                 while !rest.is_empty() {
@@ -406,7 +404,7 @@ fn readers_follow_the_end_of_the_log_in_every_mode() {
                         crate::io::sleep(std::time::Duration::from_micros(50)).await;
                         let newest = theirs.borrow().iter().rev().take(3).cloned().collect::<Vec<_>>();
                         for (phy, body) in newest {
-                            let record = reads.store.record_at(phy).await.unwrap();
+                            let record = reads.store.record_at(&READER, phy).await.unwrap();
                             assert!(RecordView::parse(&record).unwrap().body() == body);
                             count += 1;
                         }
@@ -476,7 +474,7 @@ fn poisoned_by(kind: Kind, after: u32, fault: Fault, settings: &StoreSettings) {
     LocalExecutor::default().run(async {
         let running = Running::start(settings).await;
         for (phy, sent) in &stored {
-            let record = running.store.record_at(*phy).await.unwrap();
+            let record = running.store.record_at(&READER, *phy).await.unwrap();
             assert_eq!(RecordView::parse(&record).unwrap().body(), sent.body, "{what}: {phy}");
         }
         running.stop(true).await;

@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::layout::Layout;
-use super::queues::{QueueList, QueueView, UnitFile, queue_dir};
+use super::queues::{Expired, QueueList, QueueView, UnitFile, queue_dir};
 use super::shared::Shared;
 use super::submit::LocalWake;
 use super::writer::DispatchUnit;
 use crate::dispatch::Receiver;
 use crate::format::names;
 use crate::format::unit::{UNIT_LEN, Unit};
-use crate::io::{Blocking, SharedMap};
-use crate::types::{QueueOffset, TagsCode};
+use crate::io::{Blocking, SharedMap, fsync_dir, remove_if_present};
+use crate::types::{QueueOffset, ShardId, TagsCode};
 
 /// Blocks of a consume queue file are reserved in portions that double up to this, so that ten thousand small queues
 /// stay small.
@@ -26,6 +26,9 @@ const RESERVE_LEN_MIN: u64 = 4096;
 const RESERVE_LEN_MAX: u64 = 256 * 1024;
 /// Pause after a file could not be made or extended.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Queues looked at in one piece of work for the helper thread when the log has moved.
+const TRIM_QUEUES_MAX: usize = 64;
 
 /// Told of every message that became visible in a queue on which some shard holds pulls.
 pub type OnArrival = Box<dyn Fn(&Arc<QueueView>, TagsCode)>;
@@ -145,7 +148,14 @@ impl Builder {
         }
         let bytes = Unit { phy: unit.phy, len: unit.len, tags: unit.tags }.encode();
         // SAFETY: this shard owns the queue, and the unit lies behind the published end.
-        unsafe { file.map().write(at, &bytes) };
+        let write = || unsafe { file.map().write(at, &bytes) };
+        if let Err(error) = file.map().guarded(write) {
+            tracing::error!(queue = %state.view.key(), path = %file.map().path().display(), %error,
+                "a consume queue file was cut short under the node; the queue is stopped and will be rebuilt at the next start");
+            state.stopped = true;
+            self.sync_failed.set(true);
+            return true;
+        }
         state.next += 1;
         if !state.dirty {
             state.dirty = true;
@@ -231,6 +241,60 @@ impl Builder {
             {
                 (self.on_arrival)(&state.view, unit.tags);
             }
+        }
+    }
+
+    /// Lets go of what leads to records that the log has no longer, whenever `trims` is woken: hides the messages, then
+    /// deletes the files. A task of its own.
+    pub async fn run_trims(self: Rc<Self>, shard: ShardId, trims: Rc<LocalWake>, pause: Duration) {
+        loop {
+            trims.wait().await;
+            let log_min = self.shared.segments.min();
+            let mut handle = shard.index();
+            while handle < self.queues.count() {
+                let handles = (handle..self.queues.count()).step_by(self.shard_count).take(TRIM_QUEUES_MAX);
+                let queues: Vec<_> = handles.map(|handle| Arc::clone(&self.queues[handle])).collect();
+                handle += queues.len() * self.shard_count;
+                let looked_at = self.blocking.run(move || {
+                    let found = queues.into_iter().map(|queue| {
+                        let expired = queue.expired(log_min);
+                        (queue, expired)
+                    });
+                    found.filter(|(queue, expired)| expired.min > queue.min() || !expired.files.is_empty()).collect()
+                });
+                let expired: Vec<(Arc<QueueView>, Expired)> = looked_at.await;
+                for (queue, expired) in expired {
+                    queue.publish_min(expired.min);
+                    if !expired.files.is_empty() {
+                        self.remove_files(queue, expired.files).await;
+                        crate::io::sleep(pause).await;
+                    }
+                }
+                crate::io::yield_if_due().await;
+            }
+        }
+    }
+
+    async fn remove_files(&self, queue: Arc<QueueView>, files: Vec<Arc<UnitFile>>) {
+        let shared = Arc::clone(&self.shared);
+        let removed = self.blocking.run(move || {
+            for file in files {
+                let path = file.map().path();
+                // Gone from the list only with its name: what a clean stop notes must be what the next start finds.
+                remove_if_present(path).map_err(|error| format!("{}: {error}", path.display()))?;
+                queue.remove_oldest_file(&file);
+                shared.counters.derived_expired.add(1);
+                if let Some(dir) = path.parent() {
+                    fsync_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+                }
+            }
+            Ok::<_, String>(())
+        });
+        if let Err(error) = removed.await {
+            tracing::warn!(
+                error,
+                "an expired consume queue file cannot be deleted; it is tried again after the next segment"
+            );
         }
     }
 

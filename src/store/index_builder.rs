@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::layout::Layout;
+use super::reader::ReadError;
 use super::shared::Shared;
 use super::submit::LocalWake;
 use super::writer::KeyEntry;
@@ -18,7 +19,7 @@ use crate::dispatch::Receiver;
 use crate::format::index_file::{self, IndexHeader};
 use crate::format::names;
 use crate::index::{Full, IndexFile, IndexFileMut};
-use crate::io::{Blocking, SharedMap, disk};
+use crate::io::{Blocking, BrokenMap, SharedMap, disk, fsync_dir, remove_if_present};
 use crate::types::{KeyHash, PhyOffset, Timestamp};
 
 /// Blocks of the unit area are reserved in portions of this length.
@@ -80,10 +81,14 @@ impl IndexBuilder {
         self.files.borrow().clone()
     }
 
-    /// Puts as many entries as the current file takes.
+    /// Puts as many entries as the current file takes: none if it is broken, so that all go into the next.
     fn put(&self, entries: &[KeyEntry]) -> usize {
         let files = self.files.borrow();
         let Some(file) = files.last() else { return 0 };
+        file.guarded(|| self.put_into(file, entries)).unwrap_or(0)
+    }
+
+    fn put_into(&self, file: &SharedMap, entries: &[KeyEntry]) -> usize {
         let (slots, units) = (self.shared.settings.index_slots, self.shared.settings.index_entries);
         // SAFETY: only this core touches index files, and no other borrow of them is alive in this call.
         let bytes = unsafe { file.whole_mut() };
@@ -119,7 +124,7 @@ impl IndexBuilder {
         let (slots, units) = (self.shared.settings.index_slots, self.shared.settings.index_entries);
         let last = self.files.borrow().last().cloned();
         if let Some(file) = &last
-            && index_header(file).next_unit < units
+            && file.guarded(|| index_header(file).next_unit < units) == Ok(true)
         {
             let file = Arc::clone(file);
             let to = file.reserved().max(index_file::unit_at(slots, 0)) + RESERVE_LEN;
@@ -130,13 +135,22 @@ impl IndexBuilder {
             .blocking
             .run(move || {
                 if let Some(full) = &last {
-                    full.sync()?;
+                    match full.sync() {
+                        // What it holds is lost for queries until the next start makes it anew; keys to come are not.
+                        Err(error) if full.is_broken() => {
+                            tracing::error!(path = %full.path().display(), %error, "an index file is given up; the next start rebuilds it");
+                        }
+                        synced => synced?,
+                    }
                 }
                 make_file(&dir, slots, units)
             })
             .await?;
-        if let Some(full) = self.files.borrow().last() {
-            self.full_up_to.store(index_header(full).end.0, Ordering::Release);
+        let full = self.files.borrow().last().cloned();
+        if let Some(full) = full
+            && let Ok(end) = full.guarded(|| index_header(&full).end.0)
+        {
+            self.full_up_to.store(end, Ordering::Release);
         }
         self.files.borrow_mut().push(Arc::new(made));
         Ok(())
@@ -149,7 +163,8 @@ impl IndexBuilder {
         loop {
             self.grown.wait().await;
             let Some(file) = self.files.borrow().last().cloned() else { continue };
-            let used = index_file::unit_at(slots, index_header(&file).next_unit);
+            let Ok(next_unit) = file.guarded(|| index_header(&file).next_unit) else { continue };
+            let used = index_file::unit_at(slots, next_unit);
             if used + RESERVE_AHEAD_LEN > file.reserved() && file.reserved() < file.len() as u64 {
                 let to = file.reserved() + RESERVE_LEN;
                 let _ = self.blocking.run(move || file.reserve(to)).await;
@@ -157,35 +172,94 @@ impl IndexBuilder {
         }
     }
 
-    /// Where messages with this key hash lie, ascending; at most `count`. The key's text is not looked at.
-    pub fn find(&self, key: KeyHash, count: usize, begin: i64, end: i64) -> Vec<PhyOffset> {
+    /// Deletes the files that lead only to records which the log has no longer; never the last.
+    pub async fn expire(&self, log_min: PhyOffset) {
+        let files = self.files.borrow().clone();
+        let shared = Arc::clone(&self.shared);
+        let work = move || {
+            let (mut removed, mut error) = (0, None);
+            let last = files.len().saturating_sub(1);
+            for file in files[..last].iter().take_while(|file| index_header(file).end_phy < log_min) {
+                if let Err(why) = remove_if_present(file.path()) {
+                    error = Some(format!("{}: {why}", file.path().display()));
+                    break;
+                }
+                removed += 1;
+                shared.counters.derived_expired.add(1);
+            }
+            if let Some(dir) = files.first().and_then(|file| file.path().parent()).filter(|_| removed > 0)
+                && let Err(why) = fsync_dir(dir)
+            {
+                error = Some(format!("{}: {why}", dir.display()));
+            }
+            (removed, error)
+        };
+        let (removed, error) = self.blocking.run(work).await;
+        if let Some(error) = error {
+            tracing::warn!(error, "an expired index file cannot be deleted; it is tried again after the next segment");
+        }
+        // Files are only added behind, and only here taken away.
+        let gone: Vec<_> = self.files.borrow_mut().drain(..removed).collect();
+        if !gone.is_empty() {
+            // Hundreds of megabytes to unmap and free.
+            self.blocking.start(move || drop(gone));
+        }
+    }
+
+    /// Where messages with this key hash lie before `below`, ascending; the newest `count`. The key's text is not looked at.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn find(
+        &self,
+        key: KeyHash,
+        below: PhyOffset,
+        count: usize,
+        begin: i64,
+        end: i64,
+    ) -> Result<Vec<PhyOffset>, ReadError> {
         let (slots, units) = (self.shared.settings.index_slots, self.shared.settings.index_entries);
         let count = count.min(QUERY_COUNT_MAX);
         let mut found = Vec::new();
         for file in self.files.borrow().iter().rev() {
-            let Ok(index) = IndexFile::open(file.bytes(0, file.len()), slots, units) else { continue };
-            let header = index.header();
-            if header.next_unit <= 1 {
-                continue; // just made
-            }
-            if header.begin.0 <= end && header.end.0 >= begin {
-                index.find(key, Timestamp(begin), Timestamp(end), count, &mut found);
-            }
-            if found.len() >= count || header.begin.0 < begin {
+            let look = || {
+                let Ok(index) = IndexFile::open(file.bytes(0, file.len()), slots, units) else {
+                    return (Vec::new(), true);
+                };
+                let header = index.header();
+                if header.next_unit <= 1 {
+                    return (Vec::new(), true); // just made
+                }
+                let mut hits = Vec::new();
+                if header.begin.0 <= end && header.end.0 >= begin {
+                    index.find_below(below, key, Timestamp(begin), Timestamp(end), count - found.len(), &mut hits);
+                }
+                (hits, header.begin.0 >= begin)
+            };
+            let (hits, goes_on) = file.guarded(look).map_err(|broken| unreadable(file, broken))?;
+            found.extend(hits);
+            if found.len() >= count || !goes_on {
                 break;
             }
         }
         found.sort_unstable();
-        found
+        Ok(found)
     }
 
     /// Store time and position of the newest indexed message.
-    pub fn newest(&self) -> (Timestamp, PhyOffset) {
-        self.files.borrow().last().map_or((Timestamp(0), PhyOffset(0)), |file| {
-            let header = index_header(file);
-            (header.end, header.end_phy)
-        })
+    ///
+    /// # Errors
+    /// The newest file cannot be read.
+    pub fn newest(&self) -> Result<(Timestamp, PhyOffset), ReadError> {
+        let files = self.files.borrow();
+        let Some(file) = files.last() else { return Ok((Timestamp(0), PhyOffset(0))) };
+        let header = file.guarded(|| index_header(file)).map_err(|broken| unreadable(file, broken))?;
+        Ok((header.end, header.end_phy))
     }
+}
+
+fn unreadable(file: &SharedMap, broken: BrokenMap) -> ReadError {
+    ReadError::Io { path: file.path().to_owned(), source: broken.into() }
 }
 
 /// The header of an index file as it is now.

@@ -7,7 +7,10 @@
 #[cfg(test)]
 mod append_tests;
 mod builder;
+mod cold_reads;
 mod config_store;
+mod disk_watch;
+mod expiry;
 mod index_builder;
 mod keeper;
 mod layout;
@@ -17,15 +20,21 @@ mod outlet;
 mod progress;
 mod queues;
 mod reader;
+mod rebuild;
 mod recovery;
+mod scans;
 mod shared;
 mod submit;
+pub mod survey;
 #[cfg(test)]
 mod test_store;
 mod writer;
 
 pub use builder::{Builder, DurableUpTo, OnArrival};
+pub use cold_reads::Reader;
 pub use config_store::ConfigTables;
+pub use disk_watch::DiskWatch;
+pub use expiry::{Expiry, ExpirySettings};
 pub use index_builder::IndexBuilder;
 pub use keeper::Keeper;
 pub use layout::Layout;
@@ -34,6 +43,7 @@ pub use open_error::OpenError;
 pub use outlet::Outlet;
 pub use queues::{QueueList, QueueRegistry, QueueView};
 pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore};
-pub use shared::{FlushMode, Shared, StageTimes, StoreSettings};
+pub use rebuild::{Rebuilt, rebuild};
+pub use shared::{FlushMode, ReadSettings, Shared, StageTimes, StoreSettings};
 pub use submit::{LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule};
 pub use writer::{DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 
 use crate::format::unit::{UNIT_LEN, Unit};
-use crate::io::SharedMap;
-use crate::types::{QueueHandle, QueueKey, QueueOffset, ShardId};
+use crate::io::{BrokenMap, SharedMap};
+use crate::queue::first_at_or_after;
+use crate::types::{PhyOffset, QueueHandle, QueueKey, QueueOffset, ShardId};
 
 /// One file of a consume queue, mapped.
 #[derive(Debug)]
@@ -61,6 +62,15 @@ pub struct QueueView {
     holding: AtomicU64,
 }
 
+/// What of a queue leads to records that the log has no longer.
+#[derive(Debug)]
+pub struct Expired {
+    /// The oldest message that is still there; the end of the queue if there is none: its numbers go on (store.md E32).
+    pub min: QueueOffset,
+    /// Oldest first. Never the last file of a queue, which holds its numbering.
+    pub files: Vec<Arc<UnitFile>>,
+}
+
 /// Units of one queue that lie in one file.
 #[derive(Debug)]
 pub struct UnitRun {
@@ -78,7 +88,7 @@ impl UnitRun {
         self.count == 0
     }
 
-    /// The unit `index` places behind the first of the run.
+    /// The unit `index` places behind the first of the run. Only while the store is opened: a fault ends the process.
     ///
     /// # Panics
     /// If the run is shorter.
@@ -93,9 +103,29 @@ impl UnitRun {
         self.file.map.is_resident(at, count.min(self.count) * UNIT_LEN)
     }
 
-    /// Byte position in the file, and path of it: for warming it up with a cold read.
-    pub fn place(&self) -> (&Path, u64) {
-        (self.file.map.path(), (self.from - self.file.first.0) * UNIT_LEN as u64)
+    /// Copies the units from place `index` on, as they stand in the file and as many as `out` holds. Gives how many, which
+    /// are fewer at the run's end.
+    ///
+    /// # Errors
+    /// The mapping is broken: read the file.
+    pub fn copy(&self, index: usize, out: &mut [u8]) -> Result<usize, BrokenMap> {
+        let count = (out.len() / UNIT_LEN).min(self.count.saturating_sub(index));
+        let at = (self.from - self.file.first.0) as usize * UNIT_LEN + index * UNIT_LEN;
+        self.file.map.guarded(|| {
+            out[..count * UNIT_LEN].copy_from_slice(self.file.map.bytes(at, count * UNIT_LEN));
+            count
+        })
+    }
+
+    /// Its first unit, if the mapping shows it.
+    pub fn first(&self) -> Option<Unit> {
+        let mut bytes = [0; UNIT_LEN];
+        self.copy(0, &mut bytes).ok().filter(|count| *count == 1).map(|_| Unit::decode(&bytes))
+    }
+
+    /// The file and the byte position in it: for reading what is not in memory.
+    pub fn place(&self) -> (&SharedMap, u64) {
+        (&self.file.map, (self.from - self.file.first.0) * UNIT_LEN as u64)
     }
 }
 
@@ -147,15 +177,45 @@ impl QueueView {
         self.max.store(max.0, Ordering::Release);
     }
 
+    /// Hides the messages before `min` from readers. By the owner shard alone.
+    pub fn publish_min(&self, min: QueueOffset) {
+        self.min.store(min.0, Ordering::Release);
+    }
+
     pub fn files(&self) -> Arc<Vec<Arc<UnitFile>>> {
         self.files.load_full()
     }
 
     /// Adds the newest file. By the owner shard (and recovery) alone.
     pub fn push_file(&self, file: Arc<UnitFile>) {
-        let mut files = self.files.load().as_ref().clone();
-        files.push(file);
-        self.files.store(Arc::new(files));
+        self.files.rcu(|files| {
+            let mut files = files.as_ref().clone();
+            files.push(Arc::clone(&file));
+            files
+        });
+    }
+
+    /// What the queue has to let go of when the log begins at `log_min`; nothing if its units cannot be read. Waits for the
+    /// disk: on the helper thread.
+    pub fn expired(&self, log_min: PhyOffset) -> Expired {
+        let (max, files) = (self.max(), self.files());
+        let first = files.first().map_or(max, |file| file.first);
+        let from = self.min().max(first).min(max);
+        let unit = |at| self.units_from(at).and_then(|run| run.first()).ok_or(());
+        let Ok(min) = first_at_or_after(from..max, log_min, unit) else {
+            return Expired { min: self.min(), files: Vec::new() };
+        };
+        let last = files.len().saturating_sub(1);
+        let files = files[..last].iter().take_while(|file| file.end() <= min).cloned().collect();
+        Expired { min, files }
+    }
+
+    /// Takes the oldest file away, if it is this one. By the helper thread, for the owner shard.
+    pub fn remove_oldest_file(&self, oldest: &Arc<UnitFile>) {
+        self.files.rcu(|files| match files.first() {
+            Some(first) if Arc::ptr_eq(first, oldest) => files[1..].to_vec(),
+            _ => files.as_ref().clone(),
+        });
     }
 
     /// Says that all units are on stable storage. When the store is opened, before any core runs.

@@ -1,7 +1,8 @@
 //! The reader role, on every shard core: messages by queue offset, by physical offset, by time and by key.
 //!
 //! Hot reads come straight from read-only views, after a look whether the pages are in memory. Cold ones go through
-//! io_uring, at most [`COLD_READS_MAX`] at a time on a core, so that no fault stops it.
+//! io_uring, bounded by [`ColdReads`], so that no fault stops the core. A view that turns out not to show its file any more
+//! (R17) is read from like a cold one: the file itself has errors to give.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,39 +10,42 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
+use super::cold_reads::{ColdReads, Reader};
 use super::index_builder::{IndexBuilder, QUERY_COUNT_MAX};
 use super::queues::{QueueView, UnitRun};
+use super::scans::{CacheOrder, Scans};
 use super::shared::Shared;
 use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
 use crate::format::record::{self, BadRecord, Header, RecordView};
-use crate::io::{ReadFile, Segment};
-use crate::metrics::Counters;
+use crate::format::unit::{UNIT_LEN, Unit};
+use crate::io::{Blocking, ReadFile, Segment};
 use crate::queue::{Boundary, Step, TimeSearch};
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
-/// Cold reads under way on one core; more wait in order.
-const COLD_READS_MAX: usize = 64;
 /// Queries by key under way; each may hold an answer of a whole frame.
 const QUERIES_MAX: usize = 4;
-/// Open files kept for cold reads on one core.
-const COLD_FILES_MAX: usize = 32;
-/// Units looked at in one get, at least (store.md 7.1: 16,000 bytes of them).
-const SCAN_UNITS: usize = 800;
-/// Bytes and messages of one get while the data counts as in memory, and while it does not.
-const HOT_LEN_MAX: usize = 262_144;
-const HOT_COUNT_MAX: usize = 32;
-const COLD_LEN_MAX: usize = 65_536;
-const COLD_COUNT_MAX: usize = 8;
+/// Units that one get looks at, whatever it is asked for.
+const LOOKED_AT_MAX: usize = 16_384;
+/// Units that are copied out of a mapping at a time.
+const UNITS_AT_A_TIME: usize = 64;
+/// Orders to the page cache that wait, or are carried out, at a time.
+const CACHE_ORDERS_MAX: usize = 64;
+/// Units looked at in either direction for one whose record can be read, when a search by time meets one that cannot.
+const NEIGHBOURS_MAX: u64 = 800;
 /// First read of a record whose length is not known.
 const PEEK_LEN: usize = 4096;
+/// Looks at the index for one query, if all that the earlier ones found are others with the same hash.
+const QUERY_ROUNDS_MAX: usize = 3;
 
 /// Why a read by physical offset gives no record.
 #[derive(Debug)]
@@ -66,6 +70,17 @@ pub enum ReadError {
         path: PathBuf,
         source: io::Error,
     },
+    /// So many reads wait for the disk that no more may.
+    Busy {
+        waiting: usize,
+    },
+}
+
+impl ReadError {
+    /// Has the message expired, so that its queue goes on behind it?
+    pub fn is_expired(&self) -> bool {
+        matches!(self, ReadError::OutOfRange { phy, min, .. } if phy < min)
+    }
 }
 
 impl fmt::Display for ReadError {
@@ -78,7 +93,10 @@ impl fmt::Display for ReadError {
             ReadError::Damaged { phy, path } => {
                 write!(f, "the message at physical offset {phy} in {} is damaged", path.display())
             }
-            ReadError::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            ReadError::Io { path, source } => write!(f, "{} cannot be read: {source}", path.display()),
+            ReadError::Busy { waiting } => {
+                write!(f, "too many reads wait for the disk ({waiting} on this core); ask again later")
+            }
         }
     }
 }
@@ -96,7 +114,7 @@ pub enum GetStatus {
     OffsetOverflowOne,
     OffsetOverflowBadly,
     OffsetFoundNull,
-    /// The units themselves are not in memory: call [`ShardStore::warm`], then get again.
+    /// The units themselves are not in memory: use [`ShardStore::get_cold`].
     UnitsCold,
 }
 
@@ -111,8 +129,23 @@ pub struct GetResult {
 /// Records that were found, not yet copied.
 pub struct Found {
     inner: Rc<Inner>,
-    pieces: SmallVec<[(PhyOffset, u32); 32]>,
+    pieces: SmallVec<[Piece; 32]>,
+    queue_id: i32,
     len: usize,
+}
+
+/// Where a message lies, as its unit says.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    queue_offset: QueueOffset,
+    phy: PhyOffset,
+    len: u32,
+}
+
+impl Piece {
+    fn end(&self) -> PhyOffset {
+        self.phy.advance(u64::from(self.len))
+    }
 }
 
 /// Outcome of a lookup by key.
@@ -137,17 +170,30 @@ struct Inner {
     index: Option<Rc<IndexBuilder>>,
     cold: ColdReads,
     queries: Places,
+    scans: RefCell<Scans>,
+    /// Carries out what the page cache is told.
+    cache_thread: Blocking,
+    cache_orders: Arc<AtomicUsize>,
 }
 
 impl ShardStore {
-    pub fn new(shared: Arc<Shared>, submitter: Rc<Submitter>, index: Option<Rc<IndexBuilder>>) -> ShardStore {
+    /// `cache_thread` may take its time: a read never waits for it.
+    pub fn new(
+        shared: Arc<Shared>,
+        submitter: Rc<Submitter>,
+        index: Option<Rc<IndexBuilder>>,
+        cache_thread: Blocking,
+    ) -> ShardStore {
         ShardStore {
             inner: Rc::new(Inner {
+                cold: ColdReads::new(Arc::clone(&shared)),
+                scans: RefCell::new(Scans::new(Arc::clone(&shared.scan_places))),
+                queries: Places::new(QUERIES_MAX),
+                cache_orders: Arc::default(),
                 shared,
                 submitter,
                 index,
-                cold: ColdReads::default(),
-                queries: Places::new(QUERIES_MAX),
+                cache_thread,
             }),
         }
     }
@@ -184,14 +230,29 @@ impl ShardStore {
         self.inner.shared.settings.store_host
     }
 
-    /// Does this position count as in memory?
-    pub fn in_memory(&self, phy: PhyOffset) -> bool {
-        self.inner.shared.in_memory(phy)
+    /// How many messages a query by unique key finds.
+    pub fn query_count_max(&self) -> usize {
+        self.inner.shared.settings.read.query_count_max
     }
 
-    /// Where the message at `offset` lies, if its unit is there.
-    pub fn first_phy(&self, queue: &Arc<QueueView>, offset: QueueOffset) -> Option<PhyOffset> {
-        queue.units_from(offset).map(|run| run.get(0).phy)
+    /// Where the message at `offset` lies; nothing if the queue has no such unit any more.
+    ///
+    /// # Errors
+    /// The unit cannot be read.
+    pub async fn phy_of(
+        &self,
+        reader: &Reader,
+        queue: &QueueView,
+        offset: QueueOffset,
+    ) -> Result<Option<PhyOffset>, ReadError> {
+        let Some(run) = queue.units_from(offset) else { return Ok(None) };
+        if run.is_resident(1)
+            && let Some(unit) = run.first()
+        {
+            return Ok(Some(unit.phy));
+        }
+        let bytes = self.inner.units(reader, &run, 1).await?;
+        Ok(bytes.first_chunk().map(|unit| Unit::decode(unit).phy))
     }
 
     /// Looks up messages from `offset` on (store.md 7.1); `matches` filters by tags code. Looks at published units in
@@ -204,170 +265,365 @@ impl ShardStore {
         max_bytes: u32,
         matches: &dyn Fn(TagsCode) -> bool,
     ) -> GetResult {
-        let (min, max) = (queue.min().0 as i64, queue.max().0 as i64);
-        let mut result = GetResult {
-            status: GetStatus::NoMatchedMessage,
-            next_offset: offset,
-            min_offset: min,
-            max_offset: max,
-            found: Found { inner: Rc::clone(&self.inner), pieces: SmallVec::new(), len: 0 },
+        let mut scan = match self.begin(queue, offset, max_count, max_bytes) {
+            Begun::Scan(scan) => scan,
+            Begun::Outside(result) => return *result,
         };
-        let bound = |status, next| (status, next);
-        let (status, next) = match offset {
-            _ if max == 0 => bound(GetStatus::NoMessageInQueue, 0),
-            _ if offset < min => bound(GetStatus::OffsetTooSmall, min),
-            _ if offset == max => bound(GetStatus::OffsetOverflowOne, offset),
-            _ if offset > max => bound(GetStatus::OffsetOverflowBadly, max),
-            _ => match queue.units_from(QueueOffset(offset as u64)) {
-                Some(run) => return self.scan(&run, offset, max_count, max_bytes, matches, result),
-                None => bound(GetStatus::OffsetFoundNull, self.next_file(offset)),
-            },
-        };
-        result.status = status;
-        result.next_offset = next;
-        result
+        while let Some(run) = scan.next_run(queue) {
+            let looked_at = scan.looked_at(&run);
+            if !run.is_resident(looked_at) {
+                return scan.units_cold();
+            }
+            let mut units = [0; UNITS_AT_A_TIME * UNIT_LEN];
+            for index in (0..looked_at).step_by(UNITS_AT_A_TIME) {
+                let part = (looked_at - index).min(UNITS_AT_A_TIME) * UNIT_LEN;
+                if run.copy(index, &mut units[..part]).is_err() {
+                    return scan.units_cold();
+                }
+                if !scan.take(&units[..part], matches) {
+                    return scan.finish();
+                }
+            }
+        }
+        scan.finish()
     }
 
-    fn next_file(&self, offset: i64) -> i64 {
-        let units = (self.inner.shared.settings.consumequeue_len / crate::format::unit::UNIT_LEN as u64) as i64;
-        offset + units - offset % units
-    }
-
-    fn scan(
+    /// As [`ShardStore::get`], with units that have to be read from the disk.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn get_cold(
         &self,
-        run: &UnitRun,
+        reader: &Reader,
+        queue: &Arc<QueueView>,
         offset: i64,
         max_count: i32,
         max_bytes: u32,
         matches: &dyn Fn(TagsCode) -> bool,
-        mut result: GetResult,
-    ) -> GetResult {
-        let shared = &self.inner.shared;
-        let wanted = usize::try_from(max_count).unwrap_or(0).max(1);
-        let looked_at = SCAN_UNITS.max(wanted).min(run.len());
-        if !run.is_resident(looked_at) {
-            result.status = GetStatus::UnitsCold;
-            return result;
+    ) -> Result<GetResult, ReadError> {
+        let mut scan = match self.begin(queue, offset, max_count, max_bytes) {
+            Begun::Scan(scan) => scan,
+            Begun::Outside(result) => return Ok(*result),
+        };
+        while let Some(run) = scan.next_run(queue) {
+            let units = self.inner.units(reader, &run, scan.looked_at(&run)).await?;
+            if !scan.take(&units, matches) {
+                break;
+            }
         }
-        let (log_min, confirm) = (shared.segments.min(), shared.confirm());
-        let max_bytes = (max_bytes as usize).max(100);
-        let mut skip_to: Option<PhyOffset> = None;
-        let mut next = offset;
-        for index in 0..looked_at {
-            let unit = run.get(index);
-            let len = unit.len as usize;
-            let found = &mut result.found;
-            if !found.pieces.is_empty() {
-                let (len_max, count_max) = if shared.in_memory(unit.phy) {
-                    (HOT_LEN_MAX, HOT_COUNT_MAX)
-                } else {
-                    (COLD_LEN_MAX, COLD_COUNT_MAX)
-                };
-                let full = found.pieces.len() >= wanted
-                    || found.pieces.len() >= count_max
-                    || found.len + len > max_bytes
-                    || found.len + len > len_max;
-                if full {
-                    break;
-                }
-            }
-            next = offset + index as i64 + 1;
-            if skip_to.is_some_and(|to| unit.phy < to) {
-                continue;
-            }
-            if !matches(unit.tags) {
-                continue;
-            }
-            if unit.phy < log_min {
-                if found.pieces.is_empty() {
-                    result.status = GetStatus::MessageWasRemoving;
-                }
-                let segment_len = shared.segments.segment_len();
-                skip_to = Some(unit.phy.segment_start(segment_len).advance(segment_len));
-                continue;
-            }
-            let readable = shared.segments.find(unit.phy).is_some_and(|segment| {
-                segment.slice(unit.phy, len).is_some() && unit.phy.advance(u64::from(unit.len)) <= confirm
-            });
-            if !readable {
-                // A damaged unit, or one of a quarantined region: nothing to read there, and the queue goes on behind it.
-                tracing::warn!(queue_offset = next - 1, phy_offset = %unit.phy, len, "a unit points to no message; skipped");
-                if found.pieces.is_empty() {
-                    result.status = GetStatus::MessageWasRemoving;
-                }
-                continue;
-            }
-            found.pieces.push((unit.phy, unit.len));
-            found.len += len;
-            result.status = GetStatus::Found;
-        }
-        result.next_offset = next;
-        result
+        Ok(scan.finish())
     }
 
-    /// Brings the units from `offset` on into memory, after [`GetStatus::UnitsCold`].
-    pub async fn warm(&self, queue: &Arc<QueueView>, offset: i64) -> Result<(), ReadError> {
-        let Some(run) = u64::try_from(offset).ok().and_then(|at| queue.units_from(QueueOffset(at))) else {
-            return Ok(());
+    fn begin(&self, queue: &Arc<QueueView>, offset: i64, max_count: i32, max_bytes: u32) -> Begun {
+        let (min, max) = (queue.min().0 as i64, queue.max().0 as i64);
+        let result = |status, next_offset| GetResult {
+            status,
+            next_offset,
+            min_offset: min,
+            max_offset: max,
+            found: Found {
+                inner: Rc::clone(&self.inner),
+                pieces: SmallVec::new(),
+                queue_id: queue.key().queue_id as i32,
+                len: 0,
+            },
         };
-        let (path, at) = run.place();
-        let len = run.len().min(SCAN_UNITS * 4) * crate::format::unit::UNIT_LEN;
-        // Reading them through io_uring puts them into the page cache, which the mapping shows.
-        self.inner.cold.read(&self.inner.shared.counters, &path.to_owned(), at, len).await.map(|_| ())
+        let outside = |status, next| Begun::Outside(Box::new(result(status, next)));
+        match offset {
+            _ if max == 0 => outside(GetStatus::NoMessageInQueue, 0),
+            _ if offset < min => outside(GetStatus::OffsetTooSmall, min),
+            _ if offset == max => outside(GetStatus::OffsetOverflowOne, offset),
+            _ if offset > max => outside(GetStatus::OffsetOverflowBadly, max),
+            _ => {
+                let shared = &self.inner.shared;
+                let read = &shared.settings.read;
+                let wanted = usize::try_from(max_count).unwrap_or(0).max(1);
+                Begun::Scan(Scan {
+                    wanted,
+                    looked_at_left: read.filter_len_max.div_ceil(UNIT_LEN).max(wanted).min(LOOKED_AT_MAX),
+                    files_left: read.queue_files_max,
+                    max_bytes: (max_bytes as usize).max(100),
+                    confirm: shared.confirm(),
+                    log_min: shared.segments.min(),
+                    skip_to: None,
+                    segment: None,
+                    result: result(GetStatus::NoMatchedMessage, offset),
+                })
+            }
+        }
     }
 
     /// The whole, checked record at `phy`.
-    pub async fn record_at(&self, phy: PhyOffset) -> Result<Vec<u8>, ReadError> {
-        self.inner.record_at(phy).await
+    pub async fn record_at(&self, reader: &Reader, phy: PhyOffset) -> Result<Vec<u8>, ReadError> {
+        self.inner.record_at(reader, phy).await
     }
 
-    /// Messages with this key, oldest first, as many as `len_max` bytes hold. Only shard 0 has the index; elsewhere nothing
-    /// is found. A few queries run at a time, so that their answers take bounded memory; more wait in order.
-    pub async fn query(&self, topic: &str, key: &str, max: usize, begin: i64, end: i64, len_max: usize) -> QueryResult {
+    /// Messages with this key, oldest first, the newest `max` of them or as many as `len_max` bytes hold. Only shard 0 has
+    /// the index; elsewhere nothing is found. A few queries run at a time, so that their answers take bounded memory; more
+    /// wait in order. Records that are gone, or have only the key's hash, are left out. Source: store.md 4.5.
+    ///
+    /// # Errors
+    /// An index file cannot be read.
+    pub async fn query(
+        &self,
+        topic: &str,
+        key: &str,
+        max: usize,
+        begin: i64,
+        end: i64,
+        len_max: usize,
+    ) -> Result<QueryResult, ReadError> {
         let Some(index) = &self.inner.index else {
-            return QueryResult { records: Vec::new(), last_update: Default::default(), last_phy: Default::default() };
+            return Ok(QueryResult {
+                records: Vec::new(),
+                last_update: Default::default(),
+                last_phy: Default::default(),
+            });
         };
         let _place = self.inner.queries.enter().await;
-        let places = index.find(key_hash(topic, key), max.min(QUERY_COUNT_MAX), begin, end);
-        let (last_update, last_phy) = index.newest();
-        let (mut records, mut len) = (Vec::new(), 0);
-        for phy in places {
-            if let Ok(record) = self.record_at(phy).await
-                && has_key(&record, topic, key)
-            {
-                len += record.len();
-                if len > len_max {
+        let (last_update, last_phy) = index.newest()?;
+        let (mut records, mut len) = (VecDeque::new(), 0);
+        let mut below = PhyOffset(u64::MAX);
+        for _ in 0..QUERY_ROUNDS_MAX {
+            let places = index.find(key_hash(topic, key), below, QUERY_COUNT_MAX, begin, end)?;
+            // The newest first, since those are wanted if not all are.
+            for phy in places.iter().rev() {
+                if records.len() >= max || len > len_max {
                     break;
                 }
-                records.push(record);
+                match self.record_at(&Reader::Lookup, *phy).await {
+                    Ok(record) => {
+                        if has_key(&record, topic, key) {
+                            len += record.len();
+                            records.push_front(record);
+                        }
+                    }
+                    Err(error @ ReadError::Busy { .. }) => return Err(error),
+                    Err(_) => {}
+                }
+                // Records in memory cost no wait, and a CRC each.
+                crate::io::yield_if_due().await;
             }
-            // Records in memory cost no wait, and a CRC each.
-            crate::io::yield_if_due().await;
+            match places.first() {
+                // Others of this hash took the place of some that are asked for.
+                Some(first) if records.len() < max && len <= len_max && places.len() >= QUERY_COUNT_MAX => {
+                    below = *first
+                }
+                _ => break,
+            }
         }
-        QueryResult { records, last_update, last_phy }
+        if len > len_max {
+            records.pop_front();
+        }
+        Ok(QueryResult { records: records.into(), last_update, last_phy })
     }
 
     /// Queue offset by store time: `upper` false: the first message stored at or after `time`, else the end; true: the
     /// last one stored at or before it, else the begin. Source: store.md 3.3.
     pub async fn offset_by_time(&self, queue: &Arc<QueueView>, time: i64, upper: bool) -> Result<i64, ReadError> {
         let boundary = if upper { Boundary::Upper } else { Boundary::Lower };
-        let mut search = TimeSearch::new(queue.min()..queue.max(), Timestamp(time), boundary);
+        let range = queue.min()..queue.max();
+        let mut search = TimeSearch::new(range.clone(), Timestamp(time), boundary);
         loop {
             match search.step() {
-                Step::Look(offset) => search.tell(self.stored_at(queue, offset).await?),
+                Step::Look(offset) => search.tell(self.stored_at(queue, &range, offset).await?),
                 Step::Found(offset) => return Ok(offset.0 as i64),
             }
         }
     }
 
-    async fn stored_at(&self, queue: &Arc<QueueView>, offset: QueueOffset) -> Result<Timestamp, ReadError> {
-        if queue.units_from(offset).is_some_and(|run| !run.is_resident(1)) {
-            self.warm(queue, offset.0 as i64).await?;
+    /// When the oldest message of a queue that can be read was stored; nothing if it has none.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub async fn earliest(&self, queue: &Arc<QueueView>) -> Result<Option<Timestamp>, ReadError> {
+        let (min, max) = (queue.min(), queue.max());
+        if min >= max {
+            return Ok(None);
         }
-        let Some(run) = queue.units_from(offset) else { return Ok(Timestamp(i64::MIN)) };
-        let record = self.inner.record_at(run.get(0).phy).await?;
-        let view = RecordView::parse(&record).map_err(|why| ReadError::NoRecord { phy: run.get(0).phy, why })?;
-        Ok(view.store_timestamp())
+        let range = min..max;
+        let mut stored_at = self.stored_at(queue, &range, min).await?;
+        if stored_at == Timestamp(i64::MIN) {
+            // It has just gone, and the queue has not followed yet: the first that is still there.
+            let mut search = TimeSearch::new(range.clone(), Timestamp(i64::MIN + 1), Boundary::Lower);
+            let first = loop {
+                match search.step() {
+                    Step::Look(offset) => search.tell(self.stored_at(queue, &range, offset).await?),
+                    Step::Found(offset) => break offset,
+                }
+            };
+            if first < max {
+                stored_at = self.stored_at(queue, &range, first).await?;
+            }
+        }
+        Ok(Some(stored_at).filter(|at| at.0 != i64::MIN && at.0 != i64::MAX))
+    }
+
+    /// Store time of the message at `offset`. If its record cannot be read, being damaged, that of the next one in `range`,
+    /// or of the one before; times rise along a queue, so a search by them goes on rightly. Before everything, if the
+    /// record has expired.
+    async fn stored_at(
+        &self,
+        queue: &Arc<QueueView>,
+        range: &Range<QueueOffset>,
+        offset: QueueOffset,
+    ) -> Result<Timestamp, ReadError> {
+        let after = offset.0..range.end.0.min(offset.0.saturating_add(NEIGHBOURS_MAX));
+        let before = range.start.0.max(offset.0.saturating_sub(NEIGHBOURS_MAX))..offset.0;
+        let mut bad = None;
+        for at in after.chain(before.rev()) {
+            let Some(phy) = self.phy_of(&Reader::Lookup, queue, QueueOffset(at)).await? else {
+                return Ok(Timestamp(i64::MIN));
+            };
+            // The units of a damaged part all point to its start.
+            if bad == Some(phy) {
+                continue;
+            }
+            match self.inner.record_at(&Reader::Lookup, phy).await {
+                Ok(record) => {
+                    let view = RecordView::parse(&record).map_err(|why| ReadError::NoRecord { phy, why })?;
+                    return Ok(view.store_timestamp());
+                }
+                Err(error) if error.is_expired() => return Ok(Timestamp(i64::MIN)),
+                Err(ReadError::NoRecord { .. } | ReadError::Damaged { .. } | ReadError::OutOfRange { .. }) => {
+                    bad = Some(phy);
+                }
+                Err(error @ (ReadError::Io { .. } | ReadError::Busy { .. })) => return Err(error),
+            }
+            crate::io::yield_if_due().await;
+        }
+        Ok(Timestamp(i64::MAX))
+    }
+}
+
+/// A get before its first unit.
+enum Begun {
+    Scan(Scan),
+    /// Nothing to be looked at.
+    Outside(Box<GetResult>),
+}
+
+/// A get on its way through the units.
+struct Scan {
+    wanted: usize,
+    looked_at_left: usize,
+    files_left: usize,
+    max_bytes: usize,
+    log_min: PhyOffset,
+    confirm: PhyOffset,
+    /// Behind a segment that has expired.
+    skip_to: Option<PhyOffset>,
+    segment: Option<Arc<Segment>>,
+    /// Its next offset is the next unit's.
+    result: GetResult,
+}
+
+impl Scan {
+    /// The units of the next file, while nothing is found and another file may be looked at.
+    fn next_run(&mut self, queue: &QueueView) -> Option<UnitRun> {
+        let next = self.result.next_offset;
+        if self.files_left == 0 || self.looked_at_left == 0 || next >= self.result.max_offset || self.found_any() {
+            return None;
+        }
+        self.files_left -= 1;
+        self.skip_to = None;
+        let run = queue.units_from(QueueOffset(next as u64));
+        if run.is_none() {
+            self.result.status = GetStatus::OffsetFoundNull;
+            let shared = &self.result.found.inner.shared;
+            let units = (shared.settings.consumequeue_len / UNIT_LEN as u64) as i64;
+            self.result.next_offset = next + units - next % units;
+        }
+        run
+    }
+
+    /// How many units of it may be looked at.
+    fn looked_at(&self, run: &UnitRun) -> usize {
+        run.len().min(self.looked_at_left)
+    }
+
+    fn found_any(&self) -> bool {
+        !self.result.found.pieces.is_empty()
+    }
+
+    /// Goes through units as they stand in the file. False: no more are wanted.
+    fn take(&mut self, units: &[u8], matches: &dyn Fn(TagsCode) -> bool) -> bool {
+        let inner = Rc::clone(&self.result.found.inner);
+        let shared = &*inner.shared;
+        let (segment_len, read) = (shared.segments.segment_len(), &shared.settings.read);
+        for unit in units.as_chunks::<UNIT_LEN>().0.iter().map(Unit::decode) {
+            let len = unit.len as usize;
+            let found = &self.result.found;
+            if !found.pieces.is_empty() {
+                let (len_max, count_max) = if shared.in_memory(unit.phy) {
+                    (read.memory_len_max, read.memory_count_max)
+                } else {
+                    (read.disk_len_max, read.disk_count_max)
+                };
+                let full = found.pieces.len() >= self.wanted
+                    || found.pieces.len() >= count_max
+                    || found.len + len > self.max_bytes
+                    || found.len + len > len_max;
+                if full {
+                    return false;
+                }
+            }
+            let queue_offset = QueueOffset(self.result.next_offset as u64);
+            self.result.next_offset += 1;
+            self.looked_at_left -= 1;
+            if self.skip_to.is_some_and(|to| unit.phy < to) {
+                continue;
+            }
+            if !matches(unit.tags) {
+                self.nothing_here(GetStatus::NoMatchedMessage);
+                continue;
+            }
+            if unit.phy < self.log_min {
+                self.nothing_here(GetStatus::MessageWasRemoving);
+                self.skip_to = Some(unit.phy.segment_start(segment_len).advance(segment_len));
+                continue;
+            }
+            if !self.is_readable(shared, &unit) {
+                // A damaged unit, or one of a quarantined region: nothing to read there, and the queue goes on behind it.
+                shared.counters.units_skipped.add(1);
+                tracing::warn!(%queue_offset, phy_offset = %unit.phy, len, "a unit points to no message; skipped");
+                self.nothing_here(GetStatus::MessageWasRemoving);
+                continue;
+            }
+            self.result.found.pieces.push(Piece { queue_offset, phy: unit.phy, len: unit.len });
+            self.result.found.len += len;
+            self.result.status = GetStatus::Found;
+        }
+        true
+    }
+
+    fn nothing_here(&mut self, status: GetStatus) {
+        if !self.found_any() {
+            self.result.status = status;
+        }
+    }
+
+    /// May there be a record where the unit says, of which all is shown?
+    fn is_readable(&mut self, shared: &Shared, unit: &Unit) -> bool {
+        let len = u64::from(unit.len);
+        if unit.len < record::RECORD_LEN_MIN || unit.phy.0.checked_add(len).is_none_or(|end| end > self.confirm.0) {
+            return false;
+        }
+        if self.segment.as_ref().is_none_or(|segment| !segment.holds(unit.phy, len)) {
+            self.segment = shared.segments.find(unit.phy);
+        }
+        self.segment.as_ref().is_some_and(|segment| segment.holds(unit.phy, len))
+    }
+
+    fn units_cold(mut self) -> GetResult {
+        self.result.status = GetStatus::UnitsCold;
+        self.result.found.pieces.clear();
+        self.result.found.len = 0;
+        self.result
+    }
+
+    fn finish(self) -> GetResult {
+        self.result
     }
 }
 
@@ -388,91 +644,196 @@ impl Found {
         self.len
     }
 
-    /// Are all records in memory, so that [`Found::copy_to`] does not stop the core? What lies at or behind `tail` is.
-    fn is_resident(&self, tail: Option<PhyOffset>) -> bool {
-        let segments = &self.inner.shared.segments;
-        let mut index = 0;
-        while index < self.pieces.len() {
-            let first = self.pieces[index].0;
-            let Some(segment) = segments.find(first) else { return false };
-            let mut end = first;
-            while index < self.pieces.len() && self.pieces[index].0 < segment.end() {
-                let (phy, len) = self.pieces[index];
-                end = phy.advance(u64::from(len));
-                index += 1;
-            }
-            let len = len_in_file(tail, first, end.since(first) as usize);
-            if len > 0 && !segment.is_resident(first, len as u64) {
-                return false;
-            }
-        }
-        true
-    }
-
     /// Appends the records if all are in memory. `false`: nothing was appended; use [`Found::load`].
     pub fn copy_if_resident(&self, out: &mut BytesMut) -> bool {
-        let shared = &self.inner.shared;
-        // Looked at once: what leaves the tail meanwhile may not be in the page cache.
-        let tail = shared.tail_start();
-        if !self.is_resident(tail) {
-            return false;
-        }
         let start = out.len();
         out.reserve(self.len);
-        let mut segment: Option<Arc<Segment>> = None;
-        for (phy, len) in &self.pieces {
-            if segment.as_ref().is_none_or(|s| *phy < s.start() || *phy >= s.end()) {
-                segment = self.inner.shared.segments.find(*phy);
-            }
-            let in_file = len_in_file(tail, *phy, *len as usize);
-            let copied = segment.as_ref().and_then(|s| s.slice(*phy, in_file)).is_some_and(|bytes| {
-                out.extend_from_slice(bytes);
-                let rest = *len as usize - in_file;
-                shared.read_tail(phy.advance(in_file as u64), rest, |bytes| out.extend_from_slice(bytes))
-            });
-            if !copied {
-                out.truncate(start);
-                return false;
-            }
+        let copied = self.inner.hot(&self.pieces, &mut |piece, bytes| {
+            out.extend_from_slice(bytes);
+            self.is_record(piece, bytes)
+        });
+        if !copied {
+            out.truncate(start);
         }
-        true
+        copied
     }
 
-    /// Reads the records from the disk.
-    pub async fn load(self) -> Result<Bytes, ReadError> {
+    /// Tells that `reader` got these records from memory: it may be one that scans the log.
+    pub fn note_read(&self, reader: &Reader) {
+        if !self.inner.scans.borrow().is_empty()
+            && let (Some(first), Some(last)) = (self.pieces.first(), self.pieces.last())
+        {
+            self.inner.note_read(reader, first.phy, last.end(), false);
+        }
+    }
+
+    /// Reads the records, from the disk where they are not in memory. What turns out to be no message of the queue is left
+    /// out, so there may be none.
+    pub async fn load(self, reader: &Reader) -> Result<Bytes, ReadError> {
         let shared = &self.inner.shared;
         let mut out = Vec::with_capacity(self.len);
         let mut index = 0;
         while index < self.pieces.len() {
             // Neighbours that one read of at most its maximum covers are read together.
-            let first = self.pieces[index].0;
-            let Some(segment) = shared.segments.find(first) else {
+            let first = self.pieces[index];
+            let Some(segment) = shared.segments.find(first.phy) else {
                 let (min, max) = (shared.segments.min(), shared.confirm());
-                return Err(ReadError::OutOfRange { phy: first, min, max });
+                return Err(ReadError::OutOfRange { phy: first.phy, min, max });
             };
-            let mut end = first.advance(u64::from(self.pieces[index].1));
+            let mut end = first.end();
             let mut count = 1;
-            while let Some((phy, len)) = self.pieces.get(index + count) {
-                let next_end = phy.advance(u64::from(*len));
-                if *phy < end || next_end > segment.end() || next_end.since(first) > ReadFile::READ_LEN_MAX as u64 {
+            while let Some(next) = self.pieces.get(index + count) {
+                let together = next.end().since(first.phy);
+                if next.phy < end || next.end() > segment.end() || together > ReadFile::READ_LEN_MAX as u64 {
                     break;
                 }
-                end = next_end;
+                end = next.end();
                 count += 1;
             }
-            let block = self.inner.bytes(&segment, first, end.since(first) as usize).await?;
-            for (phy, len) in &self.pieces[index..index + count] {
-                let from = phy.since(first) as usize;
-                out.extend_from_slice(&block[from..from + *len as usize]);
+            self.inner.note_read(reader, first.phy, end, true);
+            let block = self.inner.bytes(reader, &segment, first.phy, end.since(first.phy) as usize).await?;
+            for piece in &self.pieces[index..index + count] {
+                let from = piece.phy.since(first.phy) as usize;
+                let bytes = &block[from..from + piece.len as usize];
+                if self.is_record(piece, bytes) {
+                    out.extend_from_slice(bytes);
+                } else {
+                    shared.counters.units_skipped.add(1);
+                    tracing::warn!(queue_offset = %piece.queue_offset, phy_offset = %piece.phy, len = piece.len,
+                        "a unit points to what is no message of its queue; skipped");
+                }
             }
             index += count;
         }
         Ok(Bytes::from(out))
     }
+
+    /// Do these bytes begin as the record that a piece stands for? A stale unit must never show another queue's message.
+    fn is_record(&self, piece: &Piece, bytes: &[u8]) -> bool {
+        let Some(place) = record::peek_place(bytes) else { return false };
+        let itself = place.total_len == piece.len && place.phy == piece.phy;
+        let of_queue = place.queue_offset == piece.queue_offset && place.queue_id == self.queue_id;
+        // Java can dispatch one record to several queues, of which it knows only the first.
+        itself && (of_queue || is_dispatched_to_many(bytes))
+    }
+}
+
+fn is_dispatched_to_many(bytes: &[u8]) -> bool {
+    RecordView::parse(bytes)
+        .is_ok_and(|view| properties::get(view.properties(), properties::INNER_MULTI_DISPATCH).is_some())
 }
 
 impl Inner {
-    async fn record_at(&self, phy: PhyOffset) -> Result<Vec<u8>, ReadError> {
+    /// Hands over the bytes of these parts of the log, each to `take`, if all are in memory and `take` agrees to all. The
+    /// one place where the log's bytes in memory are looked for. `false`: what was taken is worth nothing.
+    fn hot(&self, pieces: &[Piece], take: &mut dyn FnMut(&Piece, &[u8]) -> bool) -> bool {
+        let segments = &self.shared.segments;
+        // Looked at once: what leaves the tail meanwhile may not be in the page cache.
+        let tail = self.shared.tail_start();
+        let mut index = 0;
+        while index < pieces.len() {
+            let first = &pieces[index];
+            let Some(segment) = segments.find(first.phy) else { return false };
+            // Those that follow in the same segment are tested at once, with what lies between them.
+            let mut end = first.end();
+            let mut count = 1;
+            while let Some(next) = pieces.get(index + count)
+                && next.phy >= end
+                && next.end() <= segment.end()
+            {
+                end = next.end();
+                count += 1;
+            }
+            let in_file = len_in_file(tail, first.phy, end.since(first.phy) as usize);
+            if in_file > 0 && !segment.is_resident(first.phy, in_file as u64) {
+                return false;
+            }
+            for piece in &pieces[index..index + count] {
+                let len = piece.len as usize;
+                let agreed = match len_in_file(tail, piece.phy, len) {
+                    in_file if in_file == len => segment.with(piece.phy, len, |bytes| take(piece, bytes)),
+                    in_file => self.from_tail(&segment, piece, in_file, take),
+                };
+                if agreed != Some(true) {
+                    return false;
+                }
+            }
+            index += count;
+        }
+        true
+    }
+
+    /// Hands over a piece of which all but the first `in_file` bytes lie in the part of the log that is kept in memory.
+    /// `None`: not (any more).
+    fn from_tail(
+        &self,
+        segment: &Segment,
+        piece: &Piece,
+        in_file: usize,
+        take: &mut dyn FnMut(&Piece, &[u8]) -> bool,
+    ) -> Option<bool> {
+        // Filled only if the piece comes in parts.
+        let mut whole = Vec::new();
+        if in_file > 0 {
+            segment.with(piece.phy, in_file, |bytes| whole.extend_from_slice(bytes))?;
+        }
+        let mut agreed = None;
+        let there = self.shared.read_tail(piece.phy.advance(in_file as u64), piece.len as usize - in_file, |bytes| {
+            if bytes.len() == piece.len as usize {
+                agreed = Some(take(piece, bytes));
+            } else {
+                whole.extend_from_slice(bytes);
+            }
+        });
+        if !there {
+            return None;
+        }
+        agreed.or_else(|| Some(take(piece, &whole)))
+    }
+
+    /// The bytes `[at, at + len)` of the log, which lie in `segment`; from the disk if they are not in memory.
+    async fn bytes(
+        &self,
+        reader: &Reader,
+        segment: &Arc<Segment>,
+        at: PhyOffset,
+        len: usize,
+    ) -> Result<Vec<u8>, ReadError> {
+        let mut out = Vec::new();
+        if let Ok(piece_len) = u32::try_from(len) {
+            let piece = Piece { queue_offset: QueueOffset(0), phy: at, len: piece_len };
+            let take = &mut |_: &Piece, bytes: &[u8]| {
+                out.extend_from_slice(bytes);
+                true
+            };
+            if self.hot(&[piece], take) {
+                return Ok(out);
+            }
+        }
+        let cold = |at: PhyOffset, len| {
+            self.cold.read(reader, segment.path(), || segment.to_read(), at.since(segment.start()), len)
+        };
+        let in_file = len_in_file(self.shared.tail_start(), at, len);
+        if in_file == 0 {
+            out.clear();
+        } else {
+            out = cold(at, in_file).await?;
+        }
+        let (at, rest) = (at.advance(in_file as u64), len - in_file);
+        if rest > 0 && !self.shared.read_tail(at, rest, |bytes| out.extend_from_slice(bytes)) {
+            // It has left the tail meanwhile, so its blocks are not written again.
+            out.extend_from_slice(&cold(at, rest).await?);
+        }
+        Ok(out)
+    }
+
+    /// The first `count` units of a run, from its file.
+    async fn units(&self, reader: &Reader, run: &UnitRun, count: usize) -> Result<Vec<u8>, ReadError> {
+        let (file, at) = run.place();
+        self.cold.read(reader, file.path(), || file.to_read(), at, count * UNIT_LEN).await
+    }
+
+    async fn record_at(&self, reader: &Reader, phy: PhyOffset) -> Result<Vec<u8>, ReadError> {
         let (min, max) = (self.shared.segments.min(), self.shared.confirm());
         let segment = match self.shared.segments.find(phy) {
             Some(segment) if phy >= min && phy < max => segment,
@@ -481,7 +842,7 @@ impl Inner {
         // Never look behind what is shown: the bytes there may still change.
         let end = segment.end().min(max);
         let peek_len = PEEK_LEN.min(end.since(phy) as usize);
-        let head = self.bytes(&segment, phy, peek_len).await?;
+        let head = self.bytes(reader, &segment, phy, peek_len).await?;
         let no_record = |why| ReadError::NoRecord { phy, why };
         let len = match record::peek_header(&head).map_err(no_record)? {
             Header::Record { total_len } if u64::from(total_len) <= end.since(phy) => total_len as usize,
@@ -490,7 +851,8 @@ impl Inner {
             }
             Header::Blank { .. } | Header::Zero => return Err(no_record(BadRecord::TotalLen { found: 0 })),
         };
-        let bytes = if len <= head.len() { head[..len].to_vec() } else { self.bytes(&segment, phy, len).await? };
+        let bytes =
+            if len <= head.len() { head[..len].to_vec() } else { self.bytes(reader, &segment, phy, len).await? };
         let view = RecordView::parse(&bytes).map_err(no_record)?;
         if view.phy() != phy || !view.check_crc() {
             return Err(ReadError::Damaged { phy, path: segment.path().to_owned() });
@@ -498,25 +860,53 @@ impl Inner {
         Ok(bytes)
     }
 
-    /// Bytes of the log that are shown, from memory or from the disk.
-    async fn bytes(&self, segment: &Arc<Segment>, at: PhyOffset, len: usize) -> Result<Vec<u8>, ReadError> {
-        let in_file = len_in_file(self.shared.tail_start(), at, len);
-        let mut out = self.file_bytes(segment, at, in_file).await?;
-        let (at, rest) = (at.advance(in_file as u64), len - in_file);
-        if !self.shared.read_tail(at, rest, |bytes| out.extend_from_slice(bytes)) {
-            // It has left the tail meanwhile, so its blocks are complete.
-            out.extend_from_slice(&self.file_bytes(segment, at, rest).await?);
+    /// Tells the scans of a read, and has the page cache told what they want of it.
+    fn note_read(&self, reader: &Reader, from: PhyOffset, end: PhyOffset, cold: bool) {
+        let mut orders = Vec::new();
+        self.scans.borrow_mut().on_read(reader, from, end, cold, self.shared.confirm(), &mut orders);
+        for order in orders {
+            self.carry_out(order);
         }
-        Ok(out)
     }
 
-    async fn file_bytes(&self, segment: &Arc<Segment>, at: PhyOffset, len: usize) -> Result<Vec<u8>, ReadError> {
-        if segment.is_resident(at, len as u64)
-            && let Some(bytes) = segment.slice(at, len)
-        {
-            return Ok(bytes.to_vec());
+    fn carry_out(&self, order: CacheOrder) {
+        let counters = &self.shared.counters;
+        let (from, len) = match &order {
+            CacheOrder::ReadAhead { from, len, .. } => (*from, *len),
+            CacheOrder::Drop { from, len } => (*from, *len),
+        };
+        let Some(segment) = self.shared.segments.find(from) else { return };
+        // Blocks that are still to be written past the page cache stay out of it.
+        let end = self.shared.tail_start().unwrap_or(segment.end()).min(segment.end());
+        let len = len.min(end.0.saturating_sub(from.0));
+        if len == 0 {
+            return;
         }
-        self.cold.read(&self.shared.counters, &segment.path().to_owned(), at.since(segment.start()), len).await
+        let is_drop = matches!(order, CacheOrder::Drop { .. });
+        // The newest messages stay: everybody reads those, and what is appended to may be dirty.
+        let newest = segment.end() >= self.shared.appended() || self.shared.in_memory(from);
+        if is_drop && newest {
+            return;
+        }
+        if self.cache_orders.load(Ordering::Relaxed) >= CACHE_ORDERS_MAX {
+            counters.cache_orders_skipped.add(1);
+            return;
+        }
+        self.cache_orders.fetch_add(1, Ordering::Relaxed);
+        let counter = if is_drop { &counters.dropped_kib } else { &counters.read_ahead_kib };
+        counter.add(len >> 10);
+        let waiting = Arc::clone(&self.cache_orders);
+        self.cache_thread.start(move || {
+            match order {
+                CacheOrder::ReadAhead { was_cold, .. } => {
+                    let cold = segment.cached_len(from, len) < len / 2;
+                    was_cold.store(cold, Ordering::Release);
+                    segment.read_ahead(from, len);
+                }
+                CacheOrder::Drop { .. } => segment.drop_cached(from, len),
+            }
+            waiting.fetch_sub(1, Ordering::Relaxed);
+        });
     }
 }
 
@@ -543,10 +933,6 @@ impl Places {
         Places { free: Cell::new(count), waiting: RefCell::default() }
     }
 
-    fn are_taken(&self) -> bool {
-        self.free.get() == 0
-    }
-
     async fn enter(&self) -> Place<'_> {
         poll_fn(|cx| {
             if self.free.get() > 0 {
@@ -566,45 +952,5 @@ impl Drop for Place<'_> {
         if let Some(waker) = self.0.waiting.borrow_mut().pop_front() {
             waker.wake();
         }
-    }
-}
-
-/// Reads through io_uring, bounded, with the files kept open.
-struct ColdReads {
-    files: RefCell<VecDeque<(PathBuf, Rc<ReadFile>)>>,
-    places: Places,
-}
-
-impl Default for ColdReads {
-    fn default() -> ColdReads {
-        ColdReads { files: RefCell::default(), places: Places::new(COLD_READS_MAX) }
-    }
-}
-
-impl ColdReads {
-    async fn read(&self, counters: &Counters, path: &PathBuf, at: u64, len: usize) -> Result<Vec<u8>, ReadError> {
-        let failed = |source| ReadError::Io { path: path.clone(), source };
-        counters.cold_reads.add(1);
-        if self.places.are_taken() {
-            counters.cold_reads_queued.add(1);
-        }
-        let _place = self.places.enter().await;
-        let file = self.open(path).await.map_err(failed)?;
-        let mut out = Vec::with_capacity(len);
-        file.read_into(at, len, &mut out).await.map_err(failed)?;
-        Ok(out)
-    }
-
-    async fn open(&self, path: &PathBuf) -> io::Result<Rc<ReadFile>> {
-        if let Some((_, file)) = self.files.borrow().iter().find(|(known, _)| known == path) {
-            return Ok(Rc::clone(file));
-        }
-        let file = Rc::new(ReadFile::open(path).await?);
-        let mut files = self.files.borrow_mut();
-        files.push_back((path.clone(), Rc::clone(&file)));
-        if files.len() > COLD_FILES_MAX {
-            files.pop_front();
-        }
-        Ok(file)
     }
 }

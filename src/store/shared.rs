@@ -1,14 +1,21 @@
 //! What all cores know of the store: how far the log is appended, flushed and shown, and what is being waited for.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
+
+use super::scans::ScanPlaces;
 use crate::io::{AppendMode, LogTail, SegmentSet, SyncCall};
 use crate::metrics::Counters;
 use crate::types::PhyOffset;
+
+/// Scans that know of each other, over all cores.
+const SCANS_MAX: usize = 1024;
 
 /// Does a put wait for stable storage?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +69,44 @@ pub struct StoreSettings {
     pub inflight_count_max: u64,
     /// A put that waited longer than this for the writer is refused.
     pub put_wait_ms_max: u64,
+    pub read: ReadSettings,
+}
+
+/// How much one read gives, and what it may cost. Defaults are Java's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadSettings {
+    /// Bytes and messages of one get while the data counts as in memory.
+    pub memory_len_max: usize,
+    pub memory_count_max: usize,
+    /// The same while it does not.
+    pub disk_len_max: usize,
+    pub disk_count_max: usize,
+    /// What counts as in memory: so much of the machine's memory, in percent, from the log's end.
+    pub memory_percent: u64,
+    /// Bytes of units that one get looks at, unless more messages are asked for.
+    pub filter_len_max: usize,
+    /// Consume queue files that one get goes through while it finds nothing.
+    pub queue_files_max: usize,
+    /// Messages of a query by unique key.
+    pub query_count_max: usize,
+    /// Reads of one consumer group under way on a core, of what is not in memory.
+    pub cold_reads_per_group: usize,
+}
+
+impl Default for ReadSettings {
+    fn default() -> ReadSettings {
+        ReadSettings {
+            memory_len_max: 262_144,
+            memory_count_max: 32,
+            disk_len_max: 65_536,
+            disk_count_max: 8,
+            memory_percent: 40,
+            filter_len_max: 16_000,
+            queue_files_max: 1,
+            query_count_max: 32,
+            cold_reads_per_group: 4,
+        }
+    }
 }
 
 /// State of the log that every core may read. Written by the writer core unless said otherwise.
@@ -80,6 +125,8 @@ pub struct Shared {
     poisoned: AtomicBool,
     /// Builders that cannot go on (their disk is full): no puts until all can.
     builders_stuck: AtomicU32,
+    /// Why the disk is too full to take messages, if it is. By the control core.
+    disk_full: ArcSwapOption<String>,
     stopping: AtomicBool,
     write_us: AtomicU32,
     flush_us: AtomicU32,
@@ -92,6 +139,7 @@ pub struct Shared {
     pub counters: Counters,
     /// Bytes of physical memory, for what counts as "in memory".
     memory_len: u64,
+    pub(super) scan_places: Arc<ScanPlaces>,
 }
 
 impl Shared {
@@ -106,6 +154,7 @@ impl Shared {
             confirm: AtomicU64::new(end.0),
             poisoned: AtomicBool::new(false),
             builders_stuck: AtomicU32::new(0),
+            disk_full: ArcSwapOption::empty(),
             stopping: AtomicBool::new(false),
             write_us: AtomicU32::new(0),
             flush_us: AtomicU32::new(0),
@@ -114,6 +163,7 @@ impl Shared {
             flushed_stored_at: AtomicU64::new(0),
             counters: Counters::default(),
             memory_len,
+            scan_places: Arc::new(ScanPlaces::new(SCANS_MAX)),
         }
     }
 
@@ -170,21 +220,37 @@ impl Shared {
         self.builders_stuck.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Says that the disk is too full to take messages, and why; or that it is not. By the control core (and the start)
+    /// alone.
+    pub fn set_disk_full(&self, why: Option<String>) {
+        self.disk_full.store(why.map(Arc::new));
+    }
+
+    /// Why the disk is too full to take messages, if it is.
+    pub fn disk_full(&self) -> Option<Arc<String>> {
+        self.disk_full.load_full()
+    }
+
     pub fn stop_puts(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 
     /// Why no put is taken now, if so.
-    pub fn refusal(&self) -> Option<&'static str> {
+    pub fn refusal(&self) -> Option<Cow<'static, str>> {
         if self.is_poisoned() {
-            return Some("a write or sync of the commit log failed; the node takes no messages until it is restarted");
+            return Some(
+                "a write or sync of the commit log failed; the node takes no messages until it is restarted".into(),
+            );
+        }
+        if let Some(why) = self.disk_full.load().as_ref() {
+            return Some(why.to_string().into());
         }
         if self.builders_stuck.load(Ordering::Acquire) > 0 {
             return Some(
-                "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or raise the limit of open files",
+                "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or raise the limit of open files".into(),
             );
         }
-        self.stopping.load(Ordering::Acquire).then_some("the node is stopping")
+        self.stopping.load(Ordering::Acquire).then(|| "the node is stopping".into())
     }
 
     /// How long the newest write and flush took.
@@ -219,8 +285,8 @@ impl Shared {
         self.inflight_len.fetch_sub(len, Ordering::Relaxed);
     }
 
-    /// Does `phy` count as in memory: within 40 % of the machine's memory from the log's end (store.md 7.1)?
+    /// Does `phy` count as in memory: near enough to the log's end (store.md 7.1)?
     pub fn in_memory(&self, phy: PhyOffset) -> bool {
-        self.appended().since(phy) <= self.memory_len / 10 * 4
+        self.appended().since(phy) <= self.memory_len / 100 * self.settings.read.memory_percent
     }
 }

@@ -187,7 +187,7 @@ impl Submitter {
         done: Box<dyn FnOnce(PutOutcome)>,
     ) -> Result<(), PutRefusal> {
         if let Some(why) = self.shared.refusal() {
-            return Err(PutRefusal::NotAvailable(why.to_owned()));
+            return Err(PutRefusal::NotAvailable(why.into_owned()));
         }
         let Some(first) = messages.first() else {
             return Err(PutRefusal::MessageIllegal("a batch without messages".into()));

@@ -14,7 +14,7 @@ use super::open::{Closing, OpenedStore, close, open, save_checkpoint};
 use super::open_error::OpenError;
 use super::progress::Progress;
 use super::queues::queue_dir;
-use super::shared::{FlushMode, StoreSettings};
+use super::shared::{FlushMode, ReadSettings, StoreSettings};
 use crate::format::checkpoint::Checkpoint;
 use crate::format::names;
 use crate::format::record::{self, RecordSpec};
@@ -89,6 +89,7 @@ impl TestStore {
             inflight_len_max: 1 << 20,
             inflight_count_max: 1000,
             put_wait_ms_max: 200,
+            read: ReadSettings::default(),
         };
         TestStore { dir, settings, sent: Vec::new(), counters: HashMap::new(), end: PhyOffset(0) }
     }

@@ -17,6 +17,8 @@ pub const REAL_QID: &str = "REAL_QID";
 pub const RETRY_TOPIC: &str = "RETRY_TOPIC";
 pub const ORIGIN_MESSAGE_ID: &str = "ORIGIN_MESSAGE_ID";
 pub const CLUSTER: &str = "CLUSTER";
+/// Other queues that a record is dispatched to as well.
+pub const INNER_MULTI_DISPATCH: &str = "INNER_MULTI_DISPATCH";
 pub const TRAN_MSG: &str = "TRAN_MSG";
 pub const POP_CK: &str = "POP_CK";
 pub const TIMER_DELIVER_MS: &str = "TIMER_DELIVER_MS";

@@ -11,6 +11,7 @@ pub mod request {
     pub const SEARCH_OFFSET_BY_TIMESTAMP: i32 = 29;
     pub const GET_MAX_OFFSET: i32 = 30;
     pub const GET_MIN_OFFSET: i32 = 31;
+    pub const GET_EARLIEST_MSG_STORETIME: i32 = 32;
     pub const VIEW_MESSAGE_BY_ID: i32 = 33;
     pub const HEART_BEAT: i32 = 34;
     pub const UNREGISTER_CLIENT: i32 = 35;
@@ -30,8 +31,10 @@ pub mod request {
     pub const GET_BROKER_CLUSTER_INFO: i32 = 106;
     pub const GET_ALL_TOPIC_LIST_FROM_NAMESERVER: i32 = 206;
     pub const GET_KVLIST_BY_NAMESPACE: i32 = 219;
+    pub const CLEAN_EXPIRED_CONSUMEQUEUE: i32 = 306;
     pub const SEND_MESSAGE_V2: i32 = 310;
     pub const SEND_BATCH_MESSAGE: i32 = 320;
+    pub const DELETE_EXPIRED_COMMITLOG: i32 = 329;
     pub const GET_TOPIC_CONFIG: i32 = 351;
     pub const GET_SUBSCRIPTIONGROUP_CONFIG: i32 = 352;
     pub const LITE_PULL_MESSAGE: i32 = 361;

@@ -1,6 +1,9 @@
 //! A store directory that nobody has open, read with `kerolox::format` alone and checked against the invariants of
 //! store.md 13.1: the log by itself (I1–I8), then consume queues and index against the log (I9–I14, I18).
 
+// Each test file is a crate of its own and uses its own part of this.
+#![allow(dead_code, reason = "shared by test crates, none of which uses everything")]
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};

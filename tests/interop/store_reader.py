@@ -216,6 +216,7 @@ class Store:
         self.crashed = os.path.exists(os.path.join(root, "abort"))
         self.queues = {}  # (topic, queue id) -> (min, max)
         self.index_entries = 0
+        self.index_begin = None  # physical offset of the oldest record in the index
         self.config = {}
 
     def bad(self, invariant, text):
@@ -239,6 +240,13 @@ class Store:
         return (f"{len(self.records)} records, {len(self.queues)} queues, "
                 f"{sum(top - low for low, top in self.queues.values())} units, {self.index_entries} index entries, "
                 f"log {self.log_min}..{self.log_end}" + (", stopped uncleanly" if self.crashed else ""))
+
+    def bytes_of(self, record):
+        """The record as it lies in the log."""
+        start = record.phy - record.phy % self.log_file_size
+        with open(os.path.join(self.root, "commitlog", f"{start:020}"), "rb") as file:
+            file.seek(record.phy - start)
+            return file.read(record.size)
 
     # ---- commit log
 
@@ -462,7 +470,7 @@ class Store:
                 continue
             begin_phy = self._index_file(path, reachable)
             if oldest is None and begin_phy is not None:
-                oldest = begin_phy
+                oldest = self.index_begin = begin_phy
         if oldest is None:
             if any(r.keys() for r in self.records) and not self.crashed:
                 self.bad("I14", "records with keys, but no index file with entries")

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::broker::{
-    Caller, Directory, Dirty, Filter, Outcome, Profile, Push, QueueMaker, SharedDirectory, Topic, not_supported,
+    Caller, Directory, Dirty, Filter, Outcome, Profile, Push, QueueMaker, SharedDirectory, Topic, Upkeep, not_supported,
 };
 use crate::broker::{names, subscription};
 use crate::format::config_files::{ConsumerOffsetsFile, GroupConfig, SubscriptionGroupsFile, TopicsFile};
@@ -129,6 +129,7 @@ impl From<BodyError> for Refused {
 struct Effects {
     pushes: Vec<Push>,
     dirty: Dirty,
+    upkeep: Option<Upkeep>,
 }
 
 type Answer = Result<Response, Refused>;
@@ -163,7 +164,7 @@ impl Control {
         control
     }
 
-    /// Carries out a request of the broker role (14, 15, 17, 34, 35, 38, 41, 42, 46, 351, 352) or the name server role
+    /// Carries out a request of the broker role (14, 15, 17, 34, 35, 38, 41, 42, 46, 306, 329, 351, 352) or the name server role
     /// (100 to 106, 206, 219, 904); any other gets code 3. To a oneway request the caller sends no answer.
     pub fn handle(&mut self, now: Timestamp, from: &Caller, command: &Command<'_>) -> Outcome {
         let mut effects = Effects::default();
@@ -179,6 +180,14 @@ impl Control {
             request::CHECK_CLIENT_CONFIG => check_client_config(command),
             request::GET_TOPIC_CONFIG => self.topic_config(command),
             request::GET_SUBSCRIPTIONGROUP_CONFIG => self.group_config(command),
+            request::DELETE_EXPIRED_COMMITLOG => {
+                effects.upkeep = Some(Upkeep::DeleteExpired);
+                Ok(Response::ok())
+            }
+            request::CLEAN_EXPIRED_CONSUMEQUEUE => {
+                effects.upkeep = Some(Upkeep::TrimQueues);
+                Ok(Response::ok())
+            }
             request::PUT_KV_CONFIG => self.put_kv(command, &mut effects),
             request::GET_KV_CONFIG => self.get_kv(command),
             request::DELETE_KV_CONFIG => self.delete_kv(command, &mut effects),
@@ -198,7 +207,7 @@ impl Control {
         };
         let response = answer.unwrap_or_else(|Refused(response)| response);
         self.publish();
-        Outcome { response, pushes: effects.pushes, dirty: effects.dirty }
+        Outcome { response, pushes: effects.pushes, dirty: effects.dirty, upkeep: effects.upkeep }
     }
 
     /// Makes the topic that a send names, if there is a template for it (remoting.md 6.2). The node calls this when a

@@ -572,7 +572,10 @@ fn row_67_a_heartbeat_must_be_json_with_a_client_id() {
             assert_eq!(bench.ask(1, 34, &[], body.as_bytes()).response.code, 1, "{body:?}");
         }
         let outcome = bench.ask(1, 34, &[], br#"{"clientID":"x@1"}"#);
-        assert_eq!(outcome, Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default() });
+        assert_eq!(
+            outcome,
+            Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default(), upkeep: None }
+        );
         let long = format!(r#"{{"clientID":"{}"}}"#, "x".repeat(1_025));
         assert_eq!(bench.ask(1, 34, &[], long.as_bytes()).response.code, 1);
     });
@@ -634,7 +637,7 @@ fn row_71_leaving_is_always_granted_and_told_to_those_left() {
         let leave = [("clientID", "A"), ("producerGroup", "P"), ("consumerGroup", "G")];
         assert_eq!(
             bench.ask(1, 35, &leave, b""),
-            Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default() }
+            Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default(), upkeep: None }
         );
         bench.beat(1, "A", "G", &["T"]);
         bench.beat(2, "B", "G", &["T"]);
@@ -991,7 +994,7 @@ fn settings_are_kept_by_namespace_and_told_to_brokers() {
         assert_eq!(bench.ask(1, 102, &order, b"").dirty, Dirty::KV_CONFIG);
         assert_eq!(
             bench.ask(1, 102, &order, b""),
-            Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default() }
+            Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default(), upkeep: None }
         );
         assert_eq!(bench.code_of(100, &order), 1);
         assert_eq!(bench.code_of(101, &[("key", "k")]), 1);

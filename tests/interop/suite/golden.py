@@ -5,14 +5,13 @@ import os
 import shutil
 import tarfile
 
-from store_reader import Store
-
 from . import wire
 from .agent import Failed, Message
+from .checks import TESTS, read_store
 from .nodes import Kerolox, Sizes
 from .scenarios import Scenario, Test
 
-GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "golden")
+GOLDEN = os.path.join(TESTS, "golden")
 TINY = Sizes(commitlog_file=4096, consumequeue_file=200, index_slots=100, index_units=400, message_max=1024)
 BROKER = Sizes(commitlog_file=16 << 20, consumequeue_file=60_000, index_slots=5_000, index_units=20_000)
 
@@ -54,13 +53,6 @@ STORES = [
     # Not TopicA: the Java client ends a queue at a message without a body, and its queue 0 holds one.
     GoldenStore("java-broker-4.9.8", BROKER, "broker-a", None),
 ]
-
-
-def read_store(folder, sizes, ours):
-    store = Store(folder, sizes.commitlog_file, sizes.consumequeue_file, sizes.index_slots, sizes.index_units, ours)
-    if not store.check():
-        raise Failed(f"{len(store.findings)} findings in {folder}: " + "; ".join(store.findings[:3]))
-    return store
 
 
 def serve(golden, run_folder, binary, kind):

@@ -9,8 +9,10 @@ import time
 from typing import NamedTuple
 
 from . import processes, wire
+from .agent import Agent, Failed, Kind
 
 BROKER_NAME = "broker-a"
+JAVA_VERSION = "V5_3_3"
 
 
 class Sizes(NamedTuple):
@@ -54,13 +56,14 @@ class Node:
 
     is_java = False
 
-    def __init__(self, folder, sizes):
+    def __init__(self, folder, sizes, store=None, host="127.0.0.1"):
         self.folder = folder
         self.sizes = sizes
-        self.store = os.path.join(folder, "store")
+        self.store = store or os.path.join(folder, "store")
         os.makedirs(self.store, exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
         port, name_server_port = free_ports()
-        self.broker = f"127.0.0.1:{port}"
+        self.broker = f"{host}:{port}"
         self.name_server = f"127.0.0.1:{name_server_port}"
         self.port = port
         self.log_path = os.path.join(folder, "node.log")
@@ -100,8 +103,9 @@ class Node:
 
 
 class Kerolox(Node):
-    def __init__(self, folder, flush, binary, sizes=SMALL):
-        super().__init__(folder, sizes)
+    def __init__(self, folder, flush, binary, sizes=SMALL, store=None, append="buffered", host="127.0.0.1",
+                 put_wait_ms=2900):
+        super().__init__(folder, sizes, store, host)
         self.binary = binary
         self.config = os.path.join(folder, "kerolox.toml")
         with open(self.config, "w") as file:
@@ -116,6 +120,7 @@ embedded = "{self.name_server}"
 
 [store]
 root = "{self.store}"
+append = "{append}"
 commitlog_file_size = {sizes.commitlog_file}
 consumequeue_file_size = {sizes.consumequeue_file}
 index_slots = {sizes.index_slots}
@@ -124,7 +129,7 @@ index_entries = {sizes.index_units}
 [limits]
 max_message_size = {sizes.message_max}
 # Not the default 200: on a busy machine a disk may stall longer, and the Go client gives a refused send up.
-put_wait_ms = 2900
+put_wait_ms = {put_wait_ms}
 
 [flush]
 mode = "{flush}"
@@ -216,3 +221,54 @@ timerWheelEnable=false
             processes.kill(self.names)
             self.names = None
         return time.monotonic() - since
+
+
+class JavaStore(Node):
+    """The real Java broker opened on a store directory by agents/java/StoreAgent.java, spoken to in JSON lines."""
+
+    is_java = True
+
+    def __init__(self, folder, flush, class_path, sizes, store):
+        super().__init__(folder, sizes, store)
+        self.flush = f"{flush.upper()}_FLUSH"
+        self.class_path = class_path
+        self.agent = None
+
+    def start(self):
+        """The seconds it took and, as the broker saw it, whether the store was left by a crash."""
+        since = time.monotonic()
+        self.agent = Agent(Kind("java-store", "java", self._command, {"version": JAVA_VERSION}), None, self.folder)
+        said = self.agent.call(
+            "open", root=self.store, port=self.port, broker=BROKER_NAME, flush=self.flush, **self.sizes._asdict())
+        return time.monotonic() - since, said["crashed"]
+
+    def _command(self, _name_server, folder, _brisk):
+        return [
+            "java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxDirectMemorySize=512m",
+            "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+            "--add-opens=java.base/java.nio=ALL-UNNAMED", f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}",
+            # The disk that the suite runs on may be fuller than Java likes.
+            "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+            "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98", "-cp", self.class_path, "StoreAgent",
+        ]
+
+    def stop(self):
+        since = time.monotonic()
+        self.agent.call("close")
+        self.agent.kill()
+        return time.monotonic() - since
+
+    def kill(self):
+        """Runtime.halt, from within."""
+        try:
+            self.agent.call("halt")
+        except Failed:
+            pass
+        self.agent.kill()
+
+    def process_ended(self, seconds):
+        """Until the broker has halted by itself and all it said is heard."""
+        with self.agent.changed:
+            if not self.agent.changed.wait_for(lambda: self.agent.ended, seconds):
+                raise Failed(f"the Java broker still runs after {seconds} s")
+        self.agent.kill()

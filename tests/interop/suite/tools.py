@@ -10,6 +10,7 @@ import zipfile
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WORK = os.path.join(HERE, ".work")
 AGENTS = os.path.join(HERE, "agents")
+JAVA_BROKER = "broker-5.3.3"
 WHEEL = "rocketmq-client-python==0.5.0rc2"
 # The C++ library writes its logs below $HOME and needs no other file.
 CPP_LIBRARY = os.path.join(WORK, "cpp", "rocketmq", "librocketmq.so")
@@ -71,16 +72,25 @@ def java_jars(name):
 
 def java_agent(version):
     """The class path of the Java agent compiled against a client version."""
+    return _compiled(version, "Agent.java", f"java-{version}-agent")
+
+
+def java_store_agent():
+    """The class path of the agent that opens store directories, with the jars of the broker."""
+    return _compiled(JAVA_BROKER, "StoreAgent.java", f"java-{JAVA_BROKER}-agent")
+
+
+def _compiled(jars, name, folder):
     need(("javac", "default-jdk-headless"))
-    lib = java_jars(version)
-    source = os.path.join(AGENTS, "java", "Agent.java")
-    classes = os.path.join(WORK, f"java-{version}-agent")
+    lib = java_jars(jars)
+    source = os.path.join(AGENTS, "java", name)
+    classes = os.path.join(WORK, folder)
 
     def build(folder):
-        say(f"compiling the Java agent for {version}")
+        say(f"compiling {name} for {jars}")
         run(["javac", "-nowarn", "-Xlint:-deprecation", "-cp", os.path.join(lib, "*"), "-d", folder, source])
 
-    stamped(classes, [source, os.path.join(AGENTS, "java", f"pom-{version}.xml")], build)
+    stamped(classes, [source, os.path.join(AGENTS, "java", f"pom-{jars}.xml")], build)
     return f"{classes}:{lib}/*"
 
 

@@ -1,0 +1,41 @@
+//! How far a long command has got, on standard error: a line a second at most, and only for people or if asked for.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Prints how many bytes of the log are done.
+pub(super) struct Meter {
+    what: &'static str,
+    began: Instant,
+    /// None: nobody wants to see it.
+    last: Option<Instant>,
+}
+
+impl Meter {
+    /// `forced`: also where standard error is no terminal.
+    pub(super) fn new(what: &'static str, forced: bool) -> Meter {
+        let began = Instant::now();
+        Meter { what, began, last: (forced || io::stderr().is_terminal()).then_some(began) }
+    }
+
+    pub(super) fn tell(&mut self, done: u64, total: u64) {
+        let Some(last) = &mut self.last else { return };
+        if last.elapsed() < INTERVAL {
+            return;
+        }
+        *last = Instant::now();
+        let rate = done as f64 / self.began.elapsed().as_secs_f64();
+        let left_s = (total.saturating_sub(done)) as f64 / rate.max(1.0);
+        // If nobody takes it, nobody misses it.
+        let _ = writeln!(
+            io::stderr(),
+            "{}: {} of at most {} MiB, {:.0} MiB/s, {left_s:.0} s left",
+            self.what,
+            done >> 20,
+            total >> 20,
+            rate / f64::from(1 << 20)
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! `kerolox rebuild`: consume queues and index from the log.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use super::verify::ShapeArgs;
+use super::{EXIT_FAILURE, EXIT_USAGE};
+use crate::config::{Config, ConfigErrors, LogFormat, Overrides};
+use crate::node;
+use crate::store::survey::{Shape, StoreDir, bounds};
+use crate::store::{OpenError, rebuild};
+
+/// Build the consume queues and the index of a store anew, from its commit log
+///
+/// For stores whose derived files are lost, or in doubt (see `kerolox verify`). Recovers the log as a start would, reads
+/// all of it, and removes the old files once the new ones are on stable storage. If the log cannot be opened, the old files
+/// stay. A rebuild that is killed is completed by the next one, or by the next start. File sizes are told from the files;
+/// where there are none, from --config or the defaults.
+#[derive(Debug, clap::Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  kerolox rebuild /var/lib/kerolox
+  kerolox rebuild /var/lib/kerolox --config /etc/kerolox.toml && kerolox verify /var/lib/kerolox
+
+Exit codes:
+  0  done
+  1  failed on the way (I/O error); a further try may help
+  2  the store cannot be opened or is in use, or the settings are wrong"
+)]
+pub(super) struct Args {
+    /// The store's directory: store.root, in Java storePathRootDir
+    dir: PathBuf,
+    /// Settings in TOML: delay levels, and sizes of files that are not there [default: none]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// Tell on standard error what is being done, even if that is no terminal
+    #[arg(long)]
+    progress: bool,
+}
+
+pub(super) fn run(args: Args) -> ExitCode {
+    let found = StoreDir::open(&args.dir).and_then(|dir| {
+        let mut with_messages = 0;
+        for queue in &dir.queues {
+            with_messages += u64::from(bounds(&dir, queue)?.end > 0);
+        }
+        Ok((Shape::of(&dir, args.shape.hints()), with_messages))
+    });
+    let (shape, queue_count) = match found {
+        Ok(found) => found,
+        Err(error) => return refused(&error),
+    };
+    let mut config = match settings(args.config.as_deref(), &args.dir, &shape) {
+        Ok(config) => config,
+        Err(errors) => {
+            errors.lines().iter().for_each(|line| eprintln!("kerolox: {line}"));
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    if args.progress || std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+        config.log.format = LogFormat::Text;
+        super::serve::start_log(&config.log);
+    }
+    let settings = node::store_settings(&config, config.net.listen);
+    match rebuild(settings, queue_count, node::memory_len()) {
+        Ok(built) => {
+            println!(
+                "{} units in {} queues, {} index files; the log ends at {}",
+                built.units, built.queues, built.index_files, built.log_end
+            );
+            ExitCode::SUCCESS
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+fn refused(error: &OpenError) -> ExitCode {
+    eprintln!("kerolox: {error}");
+    ExitCode::from(if matches!(error, OpenError::Io { .. }) { EXIT_FAILURE } else { EXIT_USAGE })
+}
+
+/// The settings to open this store with: the file's, but for the sizes that the store has.
+fn settings(file: Option<&Path>, dir: &Path, shape: &Shape) -> Result<Config, ConfigErrors> {
+    const FOUND: &str = "the store's files";
+    let mut overrides = Overrides::default();
+    let root = dir.to_str().ok_or_else(|| ConfigErrors::one(format!("{}: its name is no UTF-8", dir.display())))?;
+    overrides.set("store.root", "DIR", root);
+    let mut set = |key, value: u64| overrides.set(key, FOUND, i64::try_from(value).unwrap_or(i64::MAX));
+    if let Some(len) = shape.segment_len {
+        set("store.commitlog_file_size", len);
+        // Nothing is sent, but the two must fit.
+        set("limits.max_message_size", (len / 2).clamp(1024, 4 << 20));
+    }
+    if let Some(len) = shape.queue_file_len {
+        set("store.consumequeue_file_size", len);
+    }
+    if let Some(index) = shape.index {
+        set("store.index_slots", index.slots.into());
+        set("store.index_entries", index.entries.into());
+    }
+    Config::load(file, overrides)
+}

@@ -1,0 +1,231 @@
+//! Consume queues and index built anew from the log: the old ones are moved aside, the store is opened as after their
+//! loss, and they go once the new ones are on stable storage. Blocking, for `kerolox rebuild`.
+//!
+//! Killed at any step it leaves a store that lacks derived files, which the next start, or the next rebuild, completes:
+//! the note of a clean stop is taken back before anything is moved.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::layout::Layout;
+use super::open::{Closing, close, open};
+use super::open_error::{OpenError, io_at};
+use super::progress::Progress;
+use super::shared::StoreSettings;
+use crate::io::{StoreLock, disk, fsync_dir, replace_keeping_old};
+use crate::types::PhyOffset;
+
+/// What was built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    pub log_end: PhyOffset,
+    /// Queues that ever had a message.
+    pub queues: u64,
+    /// Units of messages that the log still has.
+    pub units: u64,
+    pub index_files: u64,
+}
+
+/// Builds all derived files of the store anew. `queue_count`: how many queues had messages before, as far as is known;
+/// so many must be there again before a start takes the store for whole.
+///
+/// # Errors
+/// The store is in use, or its log cannot be opened: then the old files are back in their place.
+pub fn rebuild(settings: StoreSettings, queue_count: u64, memory_len: u64) -> Result<Rebuilt, OpenError> {
+    let layout = Layout::new(&settings.root);
+    let aside = Aside::new(&layout);
+    // Dropped before the opening takes it for itself: a process has a file's lock once, not twice.
+    let lock = StoreLock::take(layout.root())?;
+    forget_clean_stop(&layout, queue_count)?;
+    aside.fill()?;
+    drop(lock);
+    let opened = match open(settings, memory_len) {
+        Ok(opened) => opened,
+        Err(error) => {
+            let _lock = StoreLock::take(layout.root())?;
+            aside.put_back()?;
+            return Err(error);
+        }
+    };
+    let queues: Vec<_> = opened.queues.list().iter().map(|(_, queue)| Arc::clone(queue)).collect();
+    let with_messages = queues.iter().filter(|queue| queue.max().0 > 0);
+    let rebuilt = Rebuilt {
+        log_end: opened.writer_start.end,
+        queues: with_messages.clone().count() as u64,
+        units: with_messages.map(|queue| queue.max().0 - queue.min().0).sum(),
+        index_files: opened.index_files.len() as u64,
+    };
+    close(&Closing {
+        layout: opened.layout.clone(),
+        shared: Arc::clone(&opened.shared),
+        queues: &queues,
+        index_files: opened.index_files.clone(),
+        checkpoint: opened.checkpoint,
+    })?;
+    aside.remove()?;
+    Ok(rebuilt)
+}
+
+/// From here on a start that finds less than there was scans the whole log.
+fn forget_clean_stop(layout: &Layout, queue_count: u64) -> Result<(), OpenError> {
+    let path = layout.flushed();
+    if let Some(progress) = Progress::load(&path).map_err(io_at(&path))? {
+        // Twice, so that the older copy does not say it either.
+        for _ in 0..2 {
+            Progress { clean: None, ..progress }.save(&path).map_err(io_at(&path))?;
+        }
+    }
+    let path = layout.own().join("recovery");
+    disk::remove_if_present(&path).map_err(io_at(&path))?;
+    let path = layout.queue_count();
+    replace_keeping_old(&path, queue_count.to_string().as_bytes()).map_err(io_at(&path))
+}
+
+/// Where the old files wait: below our own folder, which Java never looks into.
+struct Aside {
+    root: PathBuf,
+    own: PathBuf,
+    folder: PathBuf,
+    /// In their place, and aside.
+    parts: [(PathBuf, PathBuf); 2],
+}
+
+impl Aside {
+    fn new(layout: &Layout) -> Aside {
+        let folder = layout.own().join("before-rebuild");
+        let parts = [(layout.consumequeue(), folder.join("consumequeue")), (layout.index(), folder.join("index"))];
+        Aside { root: layout.root().to_owned(), own: layout.own(), folder, parts }
+    }
+
+    /// Moves the old files aside. Those of a rebuild that was killed are there already, and what it had made goes.
+    fn fill(&self) -> Result<(), OpenError> {
+        disk::make_folders(&self.folder).map_err(io_at(&self.folder))?;
+        for (place, aside) in &self.parts {
+            if !place.exists() {
+                continue;
+            }
+            if aside.exists() {
+                disk::remove_tree(place).map_err(io_at(place))?;
+            } else {
+                disk::rename(place, aside).map_err(io_at(place))?;
+            }
+        }
+        self.sync()
+    }
+
+    /// Gives up what was built and moves the old files back.
+    fn put_back(&self) -> Result<(), OpenError> {
+        for (place, aside) in self.parts.iter().filter(|(_, aside)| aside.exists()) {
+            disk::remove_tree(place).map_err(io_at(place))?;
+            disk::rename(aside, place).map_err(io_at(place))?;
+        }
+        self.sync()?;
+        self.remove()
+    }
+
+    fn remove(&self) -> Result<(), OpenError> {
+        disk::remove_tree(&self.folder).map_err(io_at(&self.folder))?;
+        fsync_dir(&self.own).map_err(io_at(&self.own))
+    }
+
+    fn sync(&self) -> Result<(), OpenError> {
+        let sync = |dir: &Path| fsync_dir(dir).map_err(io_at(dir));
+        sync(&self.folder)?;
+        sync(&self.own)?;
+        sync(&self.root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::store::test_store::TestStore;
+
+    fn sound() -> TestStore {
+        let store = TestStore::of_two_topics();
+        store.open_check_close();
+        store
+    }
+
+    fn rebuild_store(store: &TestStore) -> Result<Rebuilt, OpenError> {
+        rebuild(store.settings.clone(), 2, 1 << 30)
+    }
+
+    /// The derived files by name, but for those of the index, whose names are times.
+    fn derived(store: &TestStore) -> Vec<(PathBuf, Vec<u8>)> {
+        let queues = store.layout().consumequeue();
+        let mut files: Vec<_> = store.snapshot().into_iter().filter(|(path, _)| path.starts_with(&queues)).collect();
+        files.extend(store.index_files().into_iter().map(|path| (PathBuf::new(), fs::read(path).unwrap())));
+        files
+    }
+
+    #[test]
+    fn what_is_rebuilt_has_the_bytes_of_what_was_there() {
+        let store = sound();
+        let before = derived(&store);
+        let rebuilt = rebuild_store(&store).unwrap();
+        assert_eq!((rebuilt.queues, rebuilt.units, rebuilt.log_end), (2, 36, store.end));
+        assert_eq!(derived(&store), before);
+        assert!(!store.layout().own().join("before-rebuild").exists());
+        store.open_check_close();
+    }
+
+    #[test]
+    fn wrong_units_and_entries_are_made_right() {
+        let store = sound();
+        let before = derived(&store);
+        store.write_unit("A", 0, 3, &store.sent[4].unit);
+        fs::write(&store.index_files()[0], [0xAB; 100]).unwrap();
+        rebuild_store(&store).unwrap();
+        assert_eq!(derived(&store), before);
+        store.open_check_close();
+    }
+
+    #[test]
+    fn a_rebuild_that_was_killed_is_completed_by_a_start_and_by_a_rebuild() {
+        for finish in [
+            |store: &TestStore| store.open_check_close(),
+            |store: &TestStore| assert_eq!(rebuild_store(store).unwrap().units, 36),
+        ] {
+            for unclean in [false, true] {
+                for part in 0..3 {
+                    let store = sound();
+                    let before = derived(&store);
+                    if unclean {
+                        fs::write(store.layout().abort(), "1").unwrap();
+                    }
+                    let aside = Aside::new(&store.layout());
+                    forget_clean_stop(&store.layout(), 2).unwrap();
+                    if part < 2 {
+                        fs::create_dir_all(&aside.folder).unwrap();
+                        fs::rename(&aside.parts[0].0, &aside.parts[0].1).unwrap();
+                        if part == 1 {
+                            fs::rename(&aside.parts[1].0, &aside.parts[1].1).unwrap();
+                        }
+                    } else {
+                        aside.fill().unwrap();
+                        // It had got so far as to build one file, wrong since the log was not synced.
+                        fs::create_dir_all(store.queue_file("A", 0, 0).parent().unwrap()).unwrap();
+                        store.write_unit("A", 0, 0, &store.sent[0].unit);
+                    }
+                    finish(&store);
+                    assert_eq!(derived(&store), before, "unclean: {unclean}, part {part}");
+                    store.open_check_close();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn if_the_log_cannot_be_opened_the_old_files_are_back() {
+        let store = sound();
+        fs::remove_file(store.segment(4096)).unwrap();
+        let before = derived(&store);
+        let error = rebuild_store(&store).unwrap_err().to_string();
+        assert!(error.contains("missing"), "{error}");
+        assert_eq!(derived(&store), before);
+        assert!(!store.layout().own().join("before-rebuild").exists());
+    }
+}

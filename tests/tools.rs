@@ -1,0 +1,181 @@
+//! The tools that look at a store from outside, as a shell runs them: what they say of stores of Java and of ours, their
+//! exit codes, that reading changes nothing, and that a store in use is refused.
+
+mod harness;
+#[path = "harness/stored.rs"]
+mod stored;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use harness::{HEADER_TYPES, Node, Request};
+use stored::{copy_folder, files_below};
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+fn kerolox(arguments: &[&str], dir: &Path) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_kerolox"));
+    program.args(arguments).arg(dir).output().expect("the built program starts")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// Names, lengths, times of change and contents of all that is below a folder.
+fn tree(dir: &Path) -> BTreeMap<PathBuf, (u64, std::time::SystemTime, Vec<u8>)> {
+    let time = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+    files_below(dir).into_iter().map(|(path, bytes)| (path.clone(), (bytes.len() as u64, time(&path), bytes))).collect()
+}
+
+/// A stopped node's store with a few hundred messages of two topics, delayed ones among them.
+fn written() -> Node {
+    let mut node = Node::start();
+    for header_type in HEADER_TYPES {
+        let mut client = node.client(header_type);
+        for number in 0..100 {
+            let properties = format!("TAGS=t{number};KEYS=k{number} all;UNIQ_KEY=u{number}");
+            client.put(&Request::send("TopicA").body(&*format!("body {number}")).properties(&properties));
+            client.put(&Request::send("TopicB").body(&*"b".repeat(number + 1)).properties("KEYS=b"));
+        }
+        client.put(&Request::send("TopicA").body(&*"later").properties("DELAY=18;KEYS=later"));
+    }
+    assert_eq!(node.stop().code(), Some(0));
+    node
+}
+
+#[test]
+fn verify_finds_nothing_in_stores_that_java_and_we_stopped() {
+    let node = written();
+    for (dir, records) in [(golden("java-clean"), 30), (golden("java-crash"), 30), (node.root(), 402)] {
+        let before = tree(&dir);
+        let output = kerolox(&["verify", "--json", "-"], &dir);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let report = json(&output);
+        assert_eq!(report["counts"]["records"], records, "{report:#}");
+        assert_eq!((&report["errors"], &report["clean"]), (&0.into(), &true.into()), "{report:#}");
+        assert_eq!(report["warnings"], u64::from(dir.join("abort").exists()), "{report:#}");
+        assert_eq!(tree(&dir), before, "looking changes nothing");
+    }
+}
+
+#[test]
+fn verify_says_what_is_broken_and_ends_with_code_1() {
+    let dir = tempfile::tempdir().unwrap();
+    copy_folder(&golden("java-clean"), dir.path());
+    let segment = dir.path().join("commitlog/00000000000000000000");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[500] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let beside = tempfile::tempdir().unwrap();
+    let report = beside.path().join("report.json");
+    let output = kerolox(&["verify", "--json", report.to_str().unwrap()], dir.path());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("error\tI"), "{text}");
+    let written: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+    assert_eq!(written["clean"], false);
+    assert_eq!(written["counts"]["records"], 29, "{written:#}");
+}
+
+#[test]
+fn what_is_no_store_is_exit_code_2() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in [&["verify"][..], &["inspect"], &["rebuild"], &["dump", "--topic", "T"]] {
+        let output = kerolox(command, dir.path());
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {output:?}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{command:?} makes nothing");
+    }
+}
+
+#[test]
+fn a_store_in_use_is_refused_and_free_again_after_the_stop() {
+    let mut node = Node::start();
+    for command in [&["verify"][..], &["inspect"], &["rebuild"], &["dump", "--topic", "T"]] {
+        let output = kerolox(command, &node.root());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+        assert!(said.contains(&format!("in use by process {}", node.pid())), "{command:?}: {said}");
+    }
+    assert_eq!(node.stop().code(), Some(0));
+    assert_eq!(kerolox(&["verify"], &node.root()).status.code(), Some(0));
+}
+
+#[test]
+fn inspect_tells_what_is_there() {
+    let node = written();
+    // Messages of TopicB get a unique key, as they come without one.
+    for (dir, queues, entries) in [(golden("java-clean"), 2, 30), (node.root(), 3, 1004)] {
+        let before = tree(&dir);
+        let output = kerolox(&["inspect", "--json"], &dir);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let found = json(&output);
+        let counted: u64 = found["queues"].as_array().unwrap().iter().map(|q| q["max"].as_u64().unwrap()).sum();
+        assert_eq!(found["queues"].as_array().unwrap().len(), queues, "{found:#}");
+        assert_eq!(counted, if queues == 2 { 30 } else { 402 }, "{found:#}");
+        assert_eq!(found["index"][0]["entries"], entries, "{found:#}");
+        assert_eq!(found["stopped_cleanly"], true);
+        let lines = kerolox(&["inspect"], &dir);
+        assert_eq!(lines.status.code(), Some(0), "{lines:?}");
+        let text = String::from_utf8(lines.stdout).unwrap();
+        assert_eq!(text.lines().filter(|line| line.starts_with("queue\t")).count(), queues, "{text}");
+        assert_eq!(tree(&dir), before, "looking changes nothing");
+    }
+    assert_eq!(json(&kerolox(&["inspect", "--json"], &node.root()))["index_slots"], 5000);
+}
+
+#[test]
+fn dump_prints_the_messages_of_a_queue() {
+    let dir = golden("java-clean");
+    let before = tree(&dir);
+    let output = kerolox(&["dump", "--topic", "A", "--from", "3", "--count", "4", "--json", "--body", "hex"], &dir);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let lines: Vec<serde_json::Value> =
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|line| line["offset"].as_u64().unwrap()).collect::<Vec<_>>(), [3, 4, 5, 6]);
+    for line in &lines {
+        assert_eq!((&line["topic"], &line["crc_matches"]), (&"A".into(), &true.into()), "{line:#}");
+        assert_eq!(line["body"].as_str().unwrap().len() as u64, 2 * line["body_size"].as_u64().unwrap(), "{line:#}");
+    }
+    let lines = kerolox(&["dump", "--topic", "B"], &dir);
+    assert_eq!(String::from_utf8(lines.stdout).unwrap().lines().count(), 10);
+    assert_eq!(kerolox(&["dump", "--topic", "C"], &dir).status.code(), Some(1));
+    assert_eq!(tree(&dir), before, "looking changes nothing");
+}
+
+#[test]
+fn rebuild_gives_back_the_derived_files_byte_for_byte() {
+    let node = written();
+    let copy = tempfile::tempdir().unwrap();
+    copy_folder(&golden("java-clean"), copy.path());
+    for root in [node.root(), copy.path().to_owned()] {
+        let derived = |root: &Path| {
+            let queues = files_below(&root.join("consumequeue"));
+            (queues, files_below(&root.join("index")).into_values().collect::<Vec<_>>())
+        };
+        let before = derived(&root);
+        let output = kerolox(&["rebuild"], &root);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(derived(&root), before);
+        // Nothing derived is left, and nothing tells how the files were.
+        fs::remove_dir_all(root.join("consumequeue")).unwrap();
+        fs::remove_dir_all(root.join("index")).unwrap();
+        let settings = copy.path().with_extension("toml");
+        let sizes = if before.1[0].len() > 10_000 { (60_000, 5000, 20_000) } else { (200, 100, 400) };
+        let lines = format!(
+            "[store]\nconsumequeue_file_size = {}\nindex_slots = {}\nindex_entries = {}\n",
+            sizes.0, sizes.1, sizes.2
+        );
+        fs::write(&settings, lines).unwrap();
+        let output = kerolox(&["rebuild", "--config", settings.to_str().unwrap()], &root);
+        fs::remove_file(&settings).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(derived(&root), before);
+        let verified = kerolox(&["verify", "--json", "-"], &root);
+        assert_eq!(json(&verified)["errors"], 0, "{verified:?}");
+    }
+}
