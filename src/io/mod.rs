@@ -17,6 +17,7 @@ mod read_file;
 mod residency;
 mod segment;
 mod shared_map;
+mod sync_probe;
 mod tail_block;
 #[cfg(test)]
 pub mod tap;
@@ -35,4 +36,5 @@ pub use log_tail::{LogTail, TailWriter};
 pub use read_file::ReadFile;
 pub use segment::{Segment, SegmentSet};
 pub use shared_map::SharedMap;
+pub use sync_probe::{SyncTimes, time_sync_calls};
 pub use unlinked::UnlinkedFile;

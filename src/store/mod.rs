@@ -26,6 +26,7 @@ mod scans;
 mod shared;
 mod submit;
 pub mod survey;
+mod sync_call;
 #[cfg(test)]
 mod test_store;
 mod writer;
@@ -46,4 +47,5 @@ pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore
 pub use rebuild::{Rebuilt, rebuild};
 pub use shared::{FlushMode, ReadSettings, Shared, StageTimes, StoreSettings};
 pub use submit::{LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule};
+pub use sync_call::SyncRecord;
 pub use writer::{DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};

@@ -15,6 +15,7 @@ use super::progress::{CleanStop, Progress};
 use super::queues::{QueueRegistry, queue_dir};
 use super::recovery::{self, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
+use super::sync_call;
 use super::writer::WriterStart;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::{names, record};
@@ -92,6 +93,8 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
     let abort = layout.abort();
     write_abort(&abort).map_err(io_at(&abort))?;
     fsync_dir(layout.root()).map_err(io_at(layout.root()))?;
+    let sync_call = sync_call::choose(&layout, settings.append, settings.sync_call);
+    let settings = StoreSettings { sync_call: Some(sync_call), ..settings };
     let shared = Arc::new(Shared::new(settings, set, recovered.end, memory_len));
     shared.flushed_stored_at.store(recovered.last_stored_at.0 as u64, std::sync::atomic::Ordering::Release);
     Ok(OpenedStore {

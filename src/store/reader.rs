@@ -752,7 +752,7 @@ impl Inner {
                 let len = piece.len as usize;
                 let agreed = match len_in_file(tail, piece.phy, len) {
                     in_file if in_file == len => segment.with(piece.phy, len, |bytes| take(piece, bytes)),
-                    in_file => self.from_tail(&segment, piece, in_file, take),
+                    in_file => self.with_tail(&segment, piece, in_file, take),
                 };
                 if agreed != Some(true) {
                     return false;
@@ -765,7 +765,7 @@ impl Inner {
 
     /// Hands over a piece of which all but the first `in_file` bytes lie in the part of the log that is kept in memory.
     /// `None`: not (any more).
-    fn from_tail(
+    fn with_tail(
         &self,
         segment: &Segment,
         piece: &Piece,
