@@ -33,8 +33,8 @@ use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, Placement};
 use kerolox::dispatch::{Receiver, ring};
 use kerolox::io::AppendMode;
 use kerolox::store::{
-    self, Builder, IndexBuilder, LocalWake, Message, OpenedStore, PutStatus, QueueView, Submitter, TagsRule, Writer,
-    WriterRings,
+    self, Builder, IndexBuilder, LocalWake, Message, OpenedStore, PutFlush, PutStatus, QueueView, Submitter, TagsRule,
+    Writer, WriterRings,
 };
 use kerolox::types::{QueueKey, TagsCode};
 use rustix::time::{ClockId, clock_gettime};
@@ -249,7 +249,8 @@ impl Producer {
             flight.unanswered.set(flight.unanswered.get() - 1);
             flight.answered.wake();
         });
-        self.submitter.put(std::slice::from_ref(&message), true, done).expect("the store takes it");
+        let flush = PutFlush { topic: None, may_wait: true };
+        self.submitter.put(std::slice::from_ref(&message), flush, done).expect("the store takes it");
     }
 }
 

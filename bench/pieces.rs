@@ -270,8 +270,10 @@ fn group_commit(criterion: &mut Criterion<ThreadTime>) {
         bencher.iter(|| {
             number += 1;
             let end = PhyOffset(number * 70_000);
-            commit
-                .step(Event::Appended { end: black_box(end), waiter: Some((WaiterId(number), number)) }, &mut actions);
+            commit.step(
+                Event::Appended { end: black_box(end), waiter: Some((WaiterId(number), number)), at_ms: number },
+                &mut actions,
+            );
             commit.step(Event::Flushed { to: end }, &mut actions);
             let count = black_box(&actions).len();
             actions.clear();

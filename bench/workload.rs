@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use kerolox::config::ZeroAhead;
 use kerolox::io::{AppendMode, Blocking, Job, SyncCall};
 use kerolox::store::{FlushMode, ReadSettings, StoreSettings};
 use kerolox::types::{KeyHash, key_hash};
@@ -72,7 +73,7 @@ pub fn settings(root: &Path, append: AppendMode) -> StoreSettings {
         sync_timeout_ms: 2_500,
         consumequeue_flush_interval_ms: 1_000,
         consumequeue_thorough_interval_ms: 60_000,
-        zero_ahead: false,
+        zero_ahead: ZeroAhead::Off,
         delays_ms: vec![1_000, 5_000],
         inflight_len_max: 64 << 20,
         inflight_count_max: 65_536,

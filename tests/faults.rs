@@ -7,6 +7,7 @@ mod harness;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use kerolox::format::checkpoint::Checkpoint;
 use kerolox::format::unit::UNIT_LEN;
 use kerolox::types::Timestamp;
 use kerolox::wire::code::{request, response};
+use kerolox::wire::lists::KvTable;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 const TOPIC: &str = "Faults";
@@ -40,6 +42,19 @@ fn put_until_it_works(client: &mut Client, asked: &Request) {
     }
 }
 
+/// Request 28 and `kerolox status` name the state and its reason; the latter fails with it.
+fn says_that_it_is_poisoned(node: &Node, reason: &str) {
+    let answer = node.client(HEADER_TYPES[1]).ask(&Request::new(request::GET_BROKER_RUNTIME_INFO));
+    let table = KvTable::decode(&answer.body).expect("a table of texts").table;
+    assert_eq!((table["keroloxHealth"].as_str(), table["brokerActive"].as_str()), ("poisoned", "false"), "{table:?}");
+    assert_eq!(table["keroloxHealthReason"], reason);
+    let mut program = Command::new(env!("CARGO_BIN_EXE_kerolox"));
+    let output = program.args(["status", "--addr", &node.broker.to_string()]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("health               poisoned"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(reason), "{output:?}");
+}
+
 #[test]
 fn a_failed_append_refuses_every_later_send_until_restart_and_reads_go_on() {
     for mode in ["\"async\"", "\"sync\""] {
@@ -52,10 +67,15 @@ fn a_failed_append_refuses_every_later_send_until_restart_and_reads_go_on() {
         limit_files(&node, Some(8192));
         let refused = client.ask(&Request::send(TOPIC).body("lost"));
         assert_eq!(refused.code, response::SERVICE_NOT_AVAILABLE, "{mode} {refused:?}");
+        assert!(refused.remark.contains("a write of the commit log failed"), "{mode} {refused:?}");
         limit_files(&node, None);
         let refused = client.ask(&Request::send(TOPIC).body("lost too"));
         assert_eq!(refused.code, response::SERVICE_NOT_AVAILABLE, "poisoned until restart, {mode} {refused:?}");
-        assert!(refused.remark.contains("restart"), "{refused:?}");
+        let segment = node.root().join("commitlog").join("00000000000000000000");
+        for named in ["restart", segment.to_str().unwrap(), "File too large"] {
+            assert!(refused.remark.contains(named), "{named} {refused:?}");
+        }
+        says_that_it_is_poisoned(&node, &refused.remark);
         assert_eq!(client.pull_until(TOPIC, 0, 4).bodies(), vec![body.clone(); 4], "{mode}");
         assert!(node.log().contains("commit log write failed"), "{}", node.log());
 

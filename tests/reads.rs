@@ -124,6 +124,31 @@ fn messages_that_left_memory_are_read_from_the_disk_whoever_asks_how_often() {
     }
 }
 
+/// Of pulls that wait for the disk a connection has so many that their answers fit what may wait for it.
+#[test]
+fn a_connection_that_asks_for_too_much_at_once_is_told_to_slow_down() {
+    let (node, count) = filled(4, 1, 16_000, &[]);
+    let mut client = node.client(HEADER_TYPES[0]);
+    // So that the group is there.
+    client.ask(&in_queue(Request::pull(TOPIC, 0), 1));
+    if !segments(&node).iter().all(|file| evict(file)) {
+        return;
+    }
+    let asked = 300;
+    // In one piece, so that they are served before the first read ends.
+    let pulls: Vec<u8> = (0..asked)
+        .flat_map(|number| client.frame(&Request::pull(TOPIC, (number * 331 % (count - 16)) as i64), number as i32))
+        .collect();
+    client.send_raw(&pulls);
+    let codes: Vec<i32> = (0..asked).map(|_| client.read().code).collect();
+    let count_of = |code| codes.iter().filter(|found| **found == code).count();
+    let (served, slowed) = (count_of(response::SUCCESS), count_of(response::FLOW_CONTROL));
+    assert_eq!(served + slowed, asked, "{codes:?}");
+    assert!(served >= 16 && slowed >= 1, "{codes:?}");
+    // Once those are answered, there is room again.
+    assert_eq!(client.ask(&Request::pull(TOPIC, 0)).code, response::SUCCESS);
+}
+
 #[test]
 fn a_scan_of_old_messages_leaves_the_page_cache_as_it_found_it() {
     // Nothing counts as in memory, so that everything but the newest segment may be dropped.
@@ -406,10 +431,7 @@ fn a_pull_looks_at_one_file_and_at_800_units_unless_told_otherwise() {
 
 fn fill(client: &mut Client, count: usize) {
     for number in 0..count {
-        client.send(&Request::send(TOPIC).properties("TAGS=A").body(number.to_string()));
-    }
-    for _ in 0..count {
-        assert_eq!(client.read().code, response::SUCCESS);
+        client.put(&Request::send(TOPIC).properties("TAGS=A").body(number.to_string()));
     }
     wait_for_max(client, TOPIC, 0, count as i64);
 }

@@ -85,7 +85,13 @@ fn verify_says_what_is_broken_and_ends_with_code_1() {
 #[test]
 fn what_is_no_store_is_exit_code_2() {
     let dir = tempfile::tempdir().unwrap();
-    for command in [&["verify"][..], &["inspect"], &["rebuild"], &["dump", "--topic", "T"]] {
+    for command in [
+        &["verify"][..],
+        &["inspect"],
+        &["rebuild"],
+        &["dump", "--topic", "T"],
+        &["salvage", "--to", "/tmp/no-such-folder/x"],
+    ] {
         let output = kerolox(command, dir.path());
         assert_eq!(output.status.code(), Some(2), "{command:?}: {output:?}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{command:?} makes nothing");
@@ -95,7 +101,13 @@ fn what_is_no_store_is_exit_code_2() {
 #[test]
 fn a_store_in_use_is_refused_and_free_again_after_the_stop() {
     let mut node = Node::start();
-    for command in [&["verify"][..], &["inspect"], &["rebuild"], &["dump", "--topic", "T"]] {
+    for command in [
+        &["verify"][..],
+        &["inspect"],
+        &["rebuild"],
+        &["dump", "--topic", "T"],
+        &["salvage", "--to", "/tmp/no-such-folder/x"],
+    ] {
         let output = kerolox(command, &node.root());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
@@ -178,4 +190,92 @@ fn rebuild_gives_back_the_derived_files_byte_for_byte() {
         let verified = kerolox(&["verify", "--json", "-"], &root);
         assert_eq!(json(&verified)["errors"], 0, "{verified:?}");
     }
+}
+
+#[test]
+fn salvage_saves_what_is_left_and_a_node_goes_on_with_it() {
+    let node = written();
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("saved");
+    let to = saved.to_str().unwrap();
+    // A page in the middle of the log is overwritten.
+    let segment = node.root().join("commitlog/00000000000000000000");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[40_000..44_096].fill(0xEE);
+    fs::write(&segment, bytes).unwrap();
+    let before = tree(&node.root());
+    let output = kerolox(&["salvage", "--to", to, "--json", "-"], &node.root());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let report = json(&output);
+    assert_eq!(tree(&node.root()), before, "nothing is written in the store");
+    let (kept, lost) = (report["records"].as_u64().unwrap(), report["lost_messages"].as_u64().unwrap());
+    assert_eq!(kept + lost, 402, "{report:#}");
+    assert!(lost > 0 && report["lost_bytes"].as_u64().unwrap() >= 4096, "{report:#}");
+    let verified = kerolox(&["verify", "--json", "-"], &saved);
+    assert_eq!(verified.status.code(), Some(0), "{verified:?}");
+    assert_eq!(json(&verified)["quarantined"][0]["units"], lost, "{verified:?}");
+    assert_eq!(kerolox(&["salvage", "--to", to], &node.root()).status.code(), Some(2), "it is not empty any more");
+
+    let mut node = Node::prepared(&[], |program| {
+        copy_folder(&saved, &program.get_current_dir().unwrap().join("data"));
+    });
+    let mut client = node.client(HEADER_TYPES[0]);
+    let mut pulled = 0;
+    for topic in ["TopicA", "TopicB"] {
+        let mut at = 0;
+        loop {
+            let answer = client.ask(&Request::pull(topic, at));
+            if answer.code == kerolox::wire::code::response::PULL_NOT_FOUND {
+                break;
+            }
+            if answer.code == 0 {
+                pulled += answer.records().len() as u64;
+            }
+            let next = answer.number("nextBeginOffset");
+            assert!(next > at, "{answer:?}");
+            at = next;
+        }
+        assert_eq!(at, 200, "the next message gets the offset that it would have had");
+        let sent = client.put(&Request::send(topic).body(&*"goes on"));
+        assert_eq!(sent.number("queueOffset"), 200);
+    }
+    assert_eq!(pulled, kept - 2, "the delayed ones wait");
+    assert_eq!(node.stop().code(), Some(0));
+    assert_eq!(kerolox(&["verify"], &node.root()).status.code(), Some(0));
+}
+
+#[test]
+fn a_salvage_of_a_sound_store_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("saved");
+    let output = kerolox(&["salvage", "--to", saved.to_str().unwrap()], &golden("java-clean"));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(files_below(&saved.join("commitlog")).into_values().collect::<Vec<_>>(), {
+        files_below(&golden("java-clean").join("commitlog")).into_values().collect::<Vec<_>>()
+    });
+    assert_eq!(kerolox(&["verify"], &saved).status.code(), Some(0));
+}
+
+#[test]
+fn import_config_makes_a_file_that_check_config_accepts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("broker.conf"), folder.path().join("kerolox.toml"));
+    fs::write(
+        &from,
+        "brokerName = broker-b\nlistenPort = 20911\nflushDiskType = SYNC_FLUSH\nsyncFlushTimeout = 5000\n",
+    )
+    .unwrap();
+    let output = kerolox(&["import-config", "-o", to.to_str().unwrap()], &from);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("line 4: syncFlushTimeout = 5000: lowered to 2900"), "{said}");
+    let checked = kerolox(&["check-config"], &to);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    let text = String::from_utf8(checked.stdout).unwrap();
+    assert!(text.contains("broker.name = \"broker-b\"") && text.contains("net.listen = \"0.0.0.0:20911\""), "{text}");
+    let again = kerolox(&["import-config", "-o", to.to_str().unwrap()], &from);
+    assert_eq!(again.status.code(), Some(2), "a file that is there is not replaced: {again:?}");
+    fs::write(&from, "brokerRole = SLAVE\n").unwrap();
+    let refused = kerolox(&["import-config"], &from);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0), "{refused:?}");
 }

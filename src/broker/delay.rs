@@ -16,7 +16,9 @@ use super::marks::Marks;
 use super::names::SCHEDULE_TOPIC;
 use super::{Directory, SharedDirectory};
 use crate::format::record::RecordView;
-use crate::store::{GetStatus, Message, PutRefusal, PutStatus, QueueView, ReadError, Reader, ShardStore, TagsRule};
+use crate::store::{
+    GetStatus, Message, PutFlush, PutRefusal, PutStatus, QueueView, ReadError, Reader, ShardStore, TagsRule,
+};
 use crate::types::properties;
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp};
 
@@ -488,10 +490,14 @@ impl Delivery {
         let Some((topic, queue_id)) = real_target(raw) else {
             return Fate::Lost { why: "it does not say where it was sent to".into() };
         };
-        let Some(queue) = real_queue(&self.directory.load(), topic, queue_id).cloned() else {
+        let directory = self.directory.load();
+        let Some(queue) = real_queue(&directory, topic, queue_id).cloned() else {
             // It was deleted while the message waited: nobody can read it any more.
             return Fate::Lost { why: format!("there is no topic {topic} any more") };
         };
+        // Nobody waits for the copy; that of a sync topic is shown once it is flushed.
+        let flush = PutFlush { topic: directory.topics.get(topic).and_then(|topic| topic.flush()), may_wait: false };
+        drop(directory);
         let marks = Marks::scan(raw);
         // The stored text goes on as it is, DELAY and REAL_* included: so do Java brokers, and consumers may read them.
         let message = Message {
@@ -507,7 +513,7 @@ impl Delivery {
             tags: TagsRule::Code(TagsCode::of(marks.tags)),
             keys: marks.key_hashes(&queue.key().topic),
         };
-        match self.store.put_and_wait(std::slice::from_ref(&message), false).await {
+        match self.store.put_and_wait(std::slice::from_ref(&message), flush).await {
             Ok(outcome) => match outcome.status {
                 PutStatus::Ok | PutStatus::FlushDiskTimeout => {
                     let len = outcome.record_lens.iter().map(|len| u64::from(*len)).sum();
@@ -533,6 +539,7 @@ fn unread(error: &ReadError) -> Fate {
         ReadError::Io { .. } | ReadError::Busy { .. } => {
             Fate::Stays { why: error.to_string(), retry_ms: BROKEN_RETRY_MS }
         }
+        ReadError::NotFlushed { .. } => stays(error.to_string()),
         ReadError::OutOfRange { .. } | ReadError::NoRecord { .. } | ReadError::Damaged { .. } => {
             Fate::Lost { why: error.to_string() }
         }

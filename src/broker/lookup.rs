@@ -6,8 +6,10 @@ use super::reply::{BODY_LEN_MAX, ReplyTo};
 use super::shard::ShardBroker;
 use super::status;
 use super::verdict::Verdict;
-use crate::store::Reader;
-use crate::types::{PhyOffset, ShardId};
+use super::{Directory, names};
+use crate::format::record::RecordView;
+use crate::store::{FlushMode, ReadError, Reader};
+use crate::types::{PhyOffset, ShardId, properties};
 use crate::wire::code::response;
 use crate::wire::headers::{QueryMessageHeader, ViewMessageHeader};
 use crate::wire::{Command, Peer};
@@ -52,7 +54,7 @@ impl ShardBroker {
         }))
     }
 
-    pub(super) fn view(&self, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
+    pub(super) fn view(self: &Rc<Self>, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
         let reply = ReplyTo::new(peer, command, self.settings.profile.version());
         let phy = match ViewMessageHeader::read(command) {
             Ok(header) => u64::try_from(header.offset).map(PhyOffset),
@@ -65,14 +67,38 @@ impl ShardBroker {
             reply.fail(response::SYSTEM_ERROR, "a commit log offset is not negative");
             return Verdict::Done;
         };
-        let store = self.store.clone();
+        let broker = Rc::clone(self);
         Verdict::Later(Box::pin(async move {
-            match store.record_at(&Reader::Lookup, phy).await {
+            match broker.record_by_offset(&Reader::Lookup, phy).await {
                 Ok(record) => reply.send(response::SUCCESS, None, &[], &record),
                 Err(error) => reply.refuse(&status::of_read(&error, false)),
             }
         }))
     }
+
+    /// The record at an offset that a client names.
+    ///
+    /// On an async node the page cache is shown before it is flushed; a message of a sync topic is not, whoever knows
+    /// where it lies. Below the flushed position (on a sync node nothing else is shown) every message may be seen.
+    pub(super) async fn record_by_offset(&self, reader: &Reader, phy: PhyOffset) -> Result<Vec<u8>, ReadError> {
+        let bytes = self.store.record_at(reader, phy).await?;
+        let flushed = self.store.flushed();
+        if phy.advance(bytes.len() as u64) > flushed && is_of_sync_topic(&bytes, &self.directory.load()) {
+            return Err(ReadError::NotFlushed { phy, flushed });
+        }
+        Ok(bytes)
+    }
+}
+
+/// Does the topic that the message is in, or finally will be, say that its messages wait for the disk?
+fn is_of_sync_topic(record: &[u8], directory: &Directory) -> bool {
+    let Ok(record) = RecordView::parse(record) else { return false };
+    let topic = match record.topic() {
+        names::SCHEDULE_TOPIC => properties::get(record.properties(), properties::REAL_TOPIC),
+        topic => Some(topic),
+    };
+    let topic = topic.and_then(|topic| directory.topics.get(topic));
+    topic.is_some_and(|topic| topic.flush() == Some(FlushMode::Sync))
 }
 
 /// How many messages a query may find; one by unique key `by_unique_key`, whatever it says.
@@ -82,7 +108,51 @@ fn count_max(header: &QueryMessageHeader<'_>, by_unique_key: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
     use super::*;
+    use crate::broker::{FLUSH_ATTRIBUTE, Topic};
+    use crate::format::config_files::TopicConfig;
+    use crate::format::record::RecordSpec;
+
+    fn record(topic: &str, properties: &str) -> Vec<u8> {
+        let host = "127.0.0.1:10911".parse().unwrap();
+        let mut bytes = Vec::new();
+        RecordSpec {
+            topic,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 0,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: b"body",
+            properties: &[properties.as_bytes()],
+        }
+        .encode_into(&mut bytes)
+        .unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_message_is_of_the_topic_that_it_was_sent_to_even_while_it_is_delayed() {
+        let topic = |name: &str, flush: Option<&str>| {
+            let mut config = TopicConfig::new(name, 1);
+            config.attributes.extend(flush.map(|flush| (FLUSH_ATTRIBUTE.to_owned(), flush.to_owned())));
+            (Arc::from(name), Arc::new(Topic { config, queues: vec![] }))
+        };
+        let topics = [topic("S", Some("sync")), topic("A", Some("async")), topic("N", None), topic("O", Some("odd"))];
+        let directory = Directory { topics: Arc::new(HashMap::from(topics)), ..Directory::default() };
+        let is_sync = |topic, properties| is_of_sync_topic(&record(topic, properties), &directory);
+        assert!(is_sync("S", ""));
+        assert!(is_sync(names::SCHEDULE_TOPIC, "REAL_TOPIC\u{1}S\u{2}REAL_QID\u{1}0\u{2}"));
+        for topic in ["A", "N", "O", "gone", names::SCHEDULE_TOPIC] {
+            assert!(!is_sync(topic, "REAL_TOPIC\u{1}A\u{2}"), "{topic}");
+        }
+    }
 
     #[test]
     fn a_query_finds_at_most_64_messages_and_by_unique_key_as_many_as_set() {

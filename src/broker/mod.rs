@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 
 pub use crate::config::Profile;
 use crate::format::config_files::{GroupConfig, TopicConfig};
-use crate::store::QueueView;
+use crate::store::{FlushMode, QueueView};
 use crate::types::{QueueKey, Timestamp};
 use crate::wire::code::response;
 use crate::wire::{ConnId, Response, VERSION_4_9, VERSION_5};
@@ -33,6 +33,7 @@ pub mod names;
 mod offsets;
 mod pull;
 mod reply;
+pub mod runtime_info;
 mod send;
 mod send_back;
 pub mod shard;
@@ -92,6 +93,22 @@ pub struct Topic {
     pub config: TopicConfig,
     /// Index is the queue id; as many as the larger of read and write queues.
     pub queues: Vec<Arc<QueueView>>,
+}
+
+/// The attribute by which a topic says whether its messages must be on stable storage: `sync` or `async`, whatever the
+/// node's default is.
+pub const FLUSH_ATTRIBUTE: &str = "flush";
+
+impl Topic {
+    /// Its own flush policy, if it has one. Request 17 sets known values only; another, that somebody wrote into
+    /// topics.json, counts as none.
+    pub fn flush(&self) -> Option<FlushMode> {
+        match self.config.attributes.get(FLUSH_ATTRIBUTE)?.as_str() {
+            "sync" => Some(FlushMode::Sync),
+            "async" => Some(FlushMode::Async),
+            _ => None,
+        }
+    }
 }
 
 /// Who sent a request.

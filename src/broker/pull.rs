@@ -6,6 +6,7 @@
 //! 3.2.
 
 use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::types::{QueueHandle, QueueOffset, TagsCode, Timestamp};
 use crate::wire::code::response;
 use crate::wire::headers::PullHeader;
 use crate::wire::heartbeat::MessageModel;
-use crate::wire::{Command, Peer};
+use crate::wire::{Command, ConnId, Peer};
 
 /// Why a pull gets no look at its queue.
 enum Obstacle {
@@ -226,9 +227,10 @@ impl ShardBroker {
         }))
     }
 
-    fn answer_warm(&self, pull: Pull, got: GetResult) -> Option<Later> {
+    fn answer_warm(self: &Rc<Self>, pull: Pull, got: GetResult) -> Option<Later> {
         let (code, name) = status::of_get(&got.status, pull.offset);
         let head = Head { next: got.next_offset, min: got.min_offset, max: got.max_offset };
+        self.store.traffic().note_get(if code == response::SUCCESS { got.found.count() as u64 } else { 0 });
         if code != response::SUCCESS {
             head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
             return None;
@@ -246,7 +248,12 @@ impl ShardBroker {
             found.note_read(&pull.reader);
             return None;
         }
+        let Some(share) = ColdShare::take(self, pull.reply.peer.id(), body_len) else {
+            pull.reply.fail(response::FLOW_CONTROL, "too much is being read from the disk for this connection");
+            return None;
+        };
         Some(Box::pin(async move {
+            let _share = share;
             match found.load(&pull.reader).await {
                 Ok(records) if records.is_empty() => {
                     // Units that led to no message of this queue: it goes on behind them.
@@ -263,6 +270,43 @@ impl ShardBroker {
                 Err(error) => pull.fail_read(&error),
             }
         }))
+    }
+}
+
+/// What is being read from the disk for one connection; given back when dropped. A connection is not read from while its
+/// answers wait, but answers that are still being read come on top of those.
+struct ColdShare {
+    broker: Rc<ShardBroker>,
+    conn: ConnId,
+    len: usize,
+}
+
+impl ColdShare {
+    /// With what may wait already it stays below what ends a connection.
+    const LEN_MAX: usize = 16 << 20;
+
+    /// `None`: too much is being read already. One read is always let through.
+    fn take(broker: &Rc<ShardBroker>, conn: ConnId, len: usize) -> Option<ColdShare> {
+        let mut all = broker.cold_shares.borrow_mut();
+        let taken = all.entry(conn).or_default();
+        if *taken > 0 && *taken + len > Self::LEN_MAX {
+            broker.store.counters().cold_reads_refused.add(1);
+            return None;
+        }
+        *taken += len;
+        Some(ColdShare { broker: Rc::clone(broker), conn, len })
+    }
+}
+
+impl Drop for ColdShare {
+    fn drop(&mut self) {
+        let mut all = self.broker.cold_shares.borrow_mut();
+        if let Entry::Occupied(mut taken) = all.entry(self.conn) {
+            *taken.get_mut() -= self.len;
+            if *taken.get() == 0 {
+                taken.remove();
+            }
+        }
     }
 }
 

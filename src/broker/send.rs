@@ -17,7 +17,7 @@ use super::verdict::{TopicWanted, Verdict, Wanted};
 use super::{Directory, Profile, Topic, delay, names};
 use crate::format::config_files::TopicFilterType;
 use crate::format::record::{message_id, sys_flag, write_message_id};
-use crate::store::{Message, PutOutcome, QueueView, TagsRule};
+use crate::store::{FlushMode, Message, PutFlush, PutOutcome, QueueView, TagsRule};
 use crate::types::{PhyOffset, TagsCode, Timestamp, properties};
 use crate::wire::batch;
 use crate::wire::code::response;
@@ -44,6 +44,8 @@ struct Target<'d> {
     /// Of a message that has been tried too often: no delay any more.
     dead: bool,
     multi_tags: bool,
+    /// Policy of the topic that it is sent to, even if it waits in a delay queue first.
+    flush: Option<FlushMode>,
 }
 
 /// The unique key that a send's answer repeats; in profile 5 clients see it as transaction id.
@@ -131,11 +133,11 @@ impl ShardBroker {
                 let Some(queue) = dlq.queues.first() else {
                     return refuse(response::SYSTEM_ERROR, format!("the dead-letter topic of {group} has no queue"));
                 };
-                return Ok(Target { queue, queue_id: 0, dead: true, multi_tags: false });
+                return Ok(Target { queue, queue_id: 0, dead: true, multi_tags: false, flush: dlq.flush() });
             }
         }
         // An index of a vector of queues, whose ids are 32-bit numbers.
-        Ok(Target { queue, queue_id: index as u32, dead: false, multi_tags })
+        Ok(Target { queue, queue_id: index as u32, dead: false, multi_tags, flush: topic.flush() })
     }
 
     /// Whether a message that a consumer sends to its retry topic has been tried often enough.
@@ -212,7 +214,8 @@ impl ShardBroker {
             keys: marks.key_hashes(&queue.key().topic),
         };
         let unique_key = marks.unique_key.unwrap_or_default().as_bytes().into();
-        self.put(reply, std::slice::from_ref(&message), !marks.no_wait, target.queue_id, unique_key)
+        let flush = PutFlush { topic: target.flush, may_wait: !marks.no_wait };
+        self.put(reply, std::slice::from_ref(&message), flush, target.queue_id, unique_key)
     }
 
     fn put_batch(
@@ -272,21 +275,22 @@ impl ShardBroker {
             })
             .collect();
         let unique_key = outer.unique_key.unwrap_or_default().as_bytes().into();
-        self.put(reply, &messages, !outer.no_wait, target.queue_id, unique_key)
+        let flush = PutFlush { topic: target.flush, may_wait: !outer.no_wait };
+        self.put(reply, &messages, flush, target.queue_id, unique_key)
     }
 
     fn put(
         self: &Rc<Self>,
         reply: &ReplyTo,
         messages: &[Message<'_>],
-        wait: bool,
+        flush: PutFlush,
         queue_id: u32,
         unique_key: UniqueKey,
     ) -> Result<(), Obstacle> {
         let broker = Rc::clone(self);
         let answer = reply.clone();
         let done = Box::new(move |outcome: PutOutcome| broker.answer_send(&answer, queue_id, &unique_key, &outcome));
-        let put = self.store.put(messages, wait, done);
+        let put = self.store.put(messages, flush, done);
         put.map_err(|refusal| Obstacle::Refused(status::of_refusal(refusal, self.settings.body_len_max)))
     }
 
@@ -295,7 +299,7 @@ impl ShardBroker {
         if reply.oneway {
             return;
         }
-        let code = match status::of_put(&outcome.status) {
+        let code = match status::of_put(&outcome.status, &self.store.health()) {
             Ok(code) => code,
             Err(refusal) => return self.refuse_send(reply, &refusal),
         };

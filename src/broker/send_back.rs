@@ -13,7 +13,7 @@ use super::verdict::{Verdict, Wanted};
 use super::{delay, names, status};
 use crate::format::config_files::TopicConfig;
 use crate::format::record::{RecordView, message_id};
-use crate::store::{Message, QueueView, Reader, TagsRule};
+use crate::store::{Message, PutFlush, QueueView, Reader, TagsRule};
 use crate::types::{PhyOffset, TagsCode, properties};
 use crate::wire::code::response;
 use crate::wire::headers::SendBackHeader;
@@ -139,29 +139,30 @@ impl ShardBroker {
     async fn put_copy(&self, send_back: &SendBack) -> Result<(), String> {
         let phy = send_back.phy;
         let reader = Reader::Group(send_back.group.as_str().into());
-        let bytes = self.store.record_at(&reader, phy).await.map_err(|error| error.to_string())?;
+        let bytes = self.record_by_offset(&reader, phy).await.map_err(|error| error.to_string())?;
         let record = RecordView::parse(&bytes).map_err(|error| format!("no message at {phy}: {error}"))?;
         let raw = record.properties();
         let marks = Marks::scan(raw);
         let id = message_id(record.store_host(), phy);
-        let (queue, text, tags) = match fate(record.reconsume_times(), send_back.tries_max, send_back.delay_level) {
-            Fate::Dead => {
-                let queue = self.dead_letter_queue(&send_back.group).await?;
-                let text = copied(raw, &marks, record.topic(), &id, 0);
-                (queue, text, TagsRule::Code(TagsCode::of(marks.tags)))
-            }
-            Fate::Retried { level } => {
-                let level = self.settings.delay_levels.clamp(level);
-                let key = send_back.queue.key();
-                let detour = delay::detour(&self.settings.delay_levels, level, &key.topic, key.queue_id);
-                let directory = self.directory.load();
-                let schedule = directory.topics.get(names::SCHEDULE_TOPIC);
-                let queue = schedule.and_then(|topic| topic.queues.get(detour.queue_index));
-                let queue = queue.ok_or_else(|| format!("there is no schedule queue for delay level {level}"))?;
-                let text = copied(raw, &marks, record.topic(), &id, level) + &detour.added;
-                (Arc::clone(queue), text, TagsRule::DueAfterMs(detour.delay_ms))
-            }
-        };
+        let (target, queue, text, tags) =
+            match fate(record.reconsume_times(), send_back.tries_max, send_back.delay_level) {
+                Fate::Dead => {
+                    let queue = self.dead_letter_queue(&send_back.group).await?;
+                    let text = copied(raw, &marks, record.topic(), &id, 0);
+                    (names::dlq_topic(&send_back.group), queue, text, TagsRule::Code(TagsCode::of(marks.tags)))
+                }
+                Fate::Retried { level } => {
+                    let level = self.settings.delay_levels.clamp(level);
+                    let key = send_back.queue.key();
+                    let detour = delay::detour(&self.settings.delay_levels, level, &key.topic, key.queue_id);
+                    let directory = self.directory.load();
+                    let schedule = directory.topics.get(names::SCHEDULE_TOPIC);
+                    let queue = schedule.and_then(|topic| topic.queues.get(detour.queue_index));
+                    let queue = queue.ok_or_else(|| format!("there is no schedule queue for delay level {level}"))?;
+                    let text = copied(raw, &marks, record.topic(), &id, level) + &detour.added;
+                    (key.topic.to_string(), Arc::clone(queue), text, TagsRule::DueAfterMs(detour.delay_ms))
+                }
+            };
         let message = Message {
             queue: &queue,
             flag: record.flag(),
@@ -175,10 +176,13 @@ impl ShardBroker {
             tags,
             keys: marks.key_hashes(&queue.key().topic),
         };
-        let put = self.store.put_and_wait(std::slice::from_ref(&message), false).await;
+        // As in Java the copy says WAIT=false; it follows the policy of the topic that it will be read from.
+        let topic = self.directory.load().topics.get(target.as_str()).and_then(|topic| topic.flush());
+        let flush = PutFlush { topic, may_wait: false };
+        let put = self.store.put_and_wait(std::slice::from_ref(&message), flush).await;
         let stored = put
             .map_err(|refusal| status::of_refusal(refusal, self.settings.body_len_max))
-            .and_then(|outcome| status::of_put(&outcome.status));
+            .and_then(|outcome| status::of_put(&outcome.status, &self.store.health()));
         stored
             .map(|_| ())
             .map_err(|refusal| format!("the copy was not stored, code {}: {}", refusal.code, refusal.remark))

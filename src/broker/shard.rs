@@ -5,6 +5,7 @@
 //! through [`NodeLink`]. Handlers answer by writing into the connection's output, at once or when the store calls back.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -63,6 +64,8 @@ pub struct ShardBroker {
     pub(super) added_to_batched: Box<[u8]>,
     pub(super) unique_keys: UniqueKeys,
     pub(super) holds: RefCell<Holds<Pull>>,
+    /// Bytes that are being read from the disk for pulls of a connection; none of those with nothing.
+    pub(super) cold_shares: RefCell<HashMap<ConnId, usize>>,
     /// Message ids are written here on their way into an answer.
     pub(super) id_text: RefCell<String>,
     random: Cell<u64>,
@@ -93,6 +96,7 @@ impl ShardBroker {
             added_to_batched,
             unique_keys: UniqueKeys::new(store_host.ip(), settings.run, settings.shard),
             holds: RefCell::new(Holds::new(settings.hold_count_max)),
+            cold_shares: RefCell::default(),
             id_text: RefCell::new(String::new()),
             random: Cell::new(seed),
             settings,

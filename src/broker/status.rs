@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::store::{GetStatus, PutRefusal, PutStatus, ReadError};
+use crate::store::{GetStatus, Health, PutRefusal, PutStatus, ReadError};
 use crate::types::properties::PROPERTIES_LEN_MAX;
 use crate::wire::code::response;
 
@@ -25,14 +25,18 @@ impl Refusal {
 /// The code for a message that is stored, flushed in time or not.
 ///
 /// # Errors
-/// What to answer if it is not stored.
-pub(super) fn of_put(status: &PutStatus) -> Result<i32, Refusal> {
+/// What to answer if it is not stored; `health` says why the store took no message.
+pub(super) fn of_put(status: &PutStatus, health: &Health<'_>) -> Result<i32, Refusal> {
     Err(match status {
         PutStatus::Ok => return Ok(response::SUCCESS),
         PutStatus::FlushDiskTimeout => return Ok(response::FLUSH_DISK_TIMEOUT),
         PutStatus::ServiceNotAvailable => Refusal::new(
             response::SERVICE_NOT_AVAILABLE,
-            "the store takes no messages now: it is stopping or its disk failed",
+            match health {
+                // The write itself hangs: nothing has failed yet.
+                Health::Ok => "the message could not be written in time".to_owned(),
+                health => health.to_string(),
+            },
         ),
         PutStatus::SegmentNotCreated => {
             Refusal::new(response::SYSTEM_ERROR, "no commit log segment could be made for the message")
@@ -75,6 +79,7 @@ pub(super) fn of_read(error: &ReadError, of_pull: bool) -> Refusal {
         ReadError::Busy { .. } if of_pull => response::FLOW_CONTROL,
         ReadError::Busy { .. } => response::SYSTEM_BUSY,
         ReadError::OutOfRange { .. }
+        | ReadError::NotFlushed { .. }
         | ReadError::NoRecord { .. }
         | ReadError::Damaged { .. }
         | ReadError::Io { .. } => response::SYSTEM_ERROR,
@@ -101,14 +106,29 @@ pub(super) fn of_get(status: &GetStatus, offset: i64) -> (i32, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::StageTimes;
+    use crate::store::{Poison, StageTimes};
+    use crate::types::PhyOffset;
 
     #[test]
     fn only_what_is_stored_gets_a_stored_code() {
-        assert_eq!(of_put(&PutStatus::Ok), Ok(0));
-        assert_eq!(of_put(&PutStatus::FlushDiskTimeout), Ok(10));
-        assert_eq!(of_put(&PutStatus::ServiceNotAvailable).unwrap_err().code, 14);
-        assert_eq!(of_put(&PutStatus::SegmentNotCreated).unwrap_err().code, 1);
+        assert_eq!(of_put(&PutStatus::Ok, &Health::Ok), Ok(0));
+        assert_eq!(of_put(&PutStatus::FlushDiskTimeout, &Health::Ok), Ok(10));
+        assert_eq!(of_put(&PutStatus::ServiceNotAvailable, &Health::Ok).unwrap_err().code, 14);
+        assert_eq!(of_put(&PutStatus::SegmentNotCreated, &Health::Ok).unwrap_err().code, 1);
+    }
+
+    #[test]
+    fn who_waited_for_a_write_that_failed_is_told_which_and_why() {
+        let poison = Poison {
+            what: "sync",
+            path: "/data/commitlog/00000000000000000000".into(),
+            why: "Input/output error (os error 5)".into(),
+            flushed: PhyOffset(4096),
+        };
+        let refusal = of_put(&PutStatus::ServiceNotAvailable, &Health::Poisoned(&poison)).unwrap_err();
+        let expected = "a sync of the commit log failed (/data/commitlog/00000000000000000000: Input/output error (os error 5)); \
+                        what is on stable storage ends at 4096, and the node takes no messages until it is restarted";
+        assert_eq!(refusal, Refusal::new(14, expected));
     }
 
     #[test]
@@ -116,7 +136,10 @@ mod tests {
         let expected = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, \
                         period in queue: 201ms, size of queue: 7, last write: 40us, last flush: 9000us";
         let stages = StageTimes { write_us: 40, flush_us: 9000 };
-        assert_eq!(of_put(&PutStatus::Busy { waited_ms: 201, queued: 7, stages }), Err(Refusal::new(2, expected)));
+        assert_eq!(
+            of_put(&PutStatus::Busy { waited_ms: 201, queued: 7, stages }, &Health::Ok),
+            Err(Refusal::new(2, expected))
+        );
         let expected = "[OVERLOAD]system busy, start flow control for a while, last write: 40us, last flush: 9000us";
         assert_eq!(of_refusal(PutRefusal::Overloaded { stages }, 10), Refusal::new(2, expected));
     }

@@ -19,6 +19,8 @@ use crate::wire::{BodyError, Command, FRAME_LEN_MAX, FrameError, HeaderType, VER
 
 /// The name server of a node that nobody configured.
 pub(super) const NAMESRV_DEFAULT: &str = "127.0.0.1:9876";
+/// The broker of a node that nobody configured.
+pub(super) const BROKER_DEFAULT: &str = "127.0.0.1:10911";
 /// How long to wait for a connection, and for the answer to anything but a held pull.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Of the nodes that share a broker name, the one to write to and read from.
@@ -145,7 +147,7 @@ impl Connection {
         ClientError::Silent { peer: self.peer.clone(), waited }
     }
 
-    fn unreadable(&self, doing: String, why: BodyError) -> ClientError {
+    pub(super) fn unreadable(&self, doing: String, why: BodyError) -> ClientError {
         ClientError::Unreadable { peer: self.peer.clone(), doing, why }
     }
 

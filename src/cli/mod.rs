@@ -1,8 +1,8 @@
 //! The door: what `kerolox` can be told on the command line. One file a subcommand.
 //!
 //! `serve` starts the node; `check-config` shows its settings; `topic`, `send` and `tail` are a small client for people
-//! without a JVM, which speaks to any RocketMQ broker over plain blocking sockets; `verify` and its like look at a store
-//! that nobody has open. Results go to standard output,
+//! without a JVM, which speaks to any RocketMQ broker over plain blocking sockets, and `status` asks one how it is;
+//! `verify` and its like look at a store that nobody has open. Results go to standard output,
 //! progress and complaints to standard error.
 
 mod check_config;
@@ -12,8 +12,10 @@ mod import_config;
 mod inspect;
 mod progress;
 mod rebuild;
+mod salvage;
 mod send;
 mod serve;
+mod status;
 mod tail;
 mod text;
 mod topic;
@@ -60,6 +62,7 @@ struct Cli {
 enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
+    Status(status::Args),
     Topic(topic::Args),
     Send(send::Args),
     Tail(tail::Args),
@@ -67,6 +70,7 @@ enum Command {
     Verify(verify::Args),
     Dump(dump::Args),
     Rebuild(rebuild::Args),
+    Salvage(salvage::Args),
     ImportConfig(import_config::Args),
 }
 
@@ -75,9 +79,11 @@ pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => return serve::run(args),
         Command::CheckConfig(args) => return check_config::run(args),
+        Command::Status(args) => status::run(args),
         Command::Inspect(args) => return inspect::run(args),
         Command::Rebuild(args) => return rebuild::run(args),
         Command::ImportConfig(args) => return import_config::run(args),
+        Command::Salvage(args) => return salvage::run(args),
         Command::Dump(args) => return dump::run(args),
         Command::Verify(args) => return verify::run(args),
         Command::Topic(args) => topic::run(args),
@@ -98,7 +104,7 @@ pub fn run() -> ExitCode {
 #[derive(Debug)]
 enum Failure {
     Client(ClientError),
-    /// What was asked for is not there; the text says what to do.
+    /// What was asked for is not there, or not as it should be; the text says what to do.
     NotThere(String),
     /// Standard output takes no more; a closed pipe (`| head`) is no failure.
     Output(io::Error),

@@ -8,7 +8,7 @@ use super::{EXIT_FAILURE, EXIT_USAGE};
 use crate::config::{Config, ConfigErrors, LogFormat, Overrides};
 use crate::node;
 use crate::store::survey::{Shape, StoreDir, bounds};
-use crate::store::{OpenError, rebuild};
+use crate::store::{OpenError, RebuildPlan, rebuild};
 
 /// Build the consume queues and the index of a store anew, from its commit log
 ///
@@ -44,13 +44,17 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> ExitCode {
     let found = StoreDir::open(&args.dir).and_then(|dir| {
-        let mut with_messages = 0;
+        let mut plan = RebuildPlan::default();
         for queue in &dir.queues {
-            with_messages += u64::from(bounds(&dir, queue)?.end > 0);
+            let bounds = bounds(&dir, queue)?;
+            plan.queue_count += u64::from(bounds.end > 0);
+            if bounds.end == 0 || !bounds.is_empty() {
+                plan.queues.push(queue.key.clone());
+            }
         }
-        Ok((Shape::of(&dir, args.shape.hints()), with_messages))
+        Ok((Shape::of(&dir, args.shape.hints()), plan))
     });
-    let (shape, queue_count) = match found {
+    let (shape, plan) = match found {
         Ok(found) => found,
         Err(error) => return refused(&error),
     };
@@ -66,7 +70,7 @@ pub(super) fn run(args: Args) -> ExitCode {
         super::serve::start_log(&config.log);
     }
     let settings = node::store_settings(&config, config.net.listen);
-    match rebuild(settings, queue_count, node::memory_len()) {
+    match rebuild(settings, &plan, node::memory_len()) {
         Ok(built) => {
             println!(
                 "{} units in {} queues, {} index files; the log ends at {}",
@@ -84,7 +88,7 @@ fn refused(error: &OpenError) -> ExitCode {
 }
 
 /// The settings to open this store with: the file's, but for the sizes that the store has.
-fn settings(file: Option<&Path>, dir: &Path, shape: &Shape) -> Result<Config, ConfigErrors> {
+pub(super) fn settings(file: Option<&Path>, dir: &Path, shape: &Shape) -> Result<Config, ConfigErrors> {
     const FOUND: &str = "the store's files";
     let mut overrides = Overrides::default();
     let root = dir.to_str().ok_or_else(|| ConfigErrors::one(format!("{}: its name is no UTF-8", dir.display())))?;

@@ -5,9 +5,12 @@ use std::io::{self, Write};
 use clap::{Subcommand, ValueEnum};
 
 use super::Failure;
-use super::client::{self, Connection, NAMESRV_DEFAULT};
-use crate::broker::names;
-use crate::wire::code::request;
+use super::client::{self, ClientError, Connection, NAMESRV_DEFAULT};
+use crate::broker::{FLUSH_ATTRIBUTE, names};
+use crate::format::config_files::TopicConfig;
+use crate::types::json;
+use crate::wire::BodyError;
+use crate::wire::code::{request, response};
 use crate::wire::route::RouteData;
 
 /// Create and list topics
@@ -15,6 +18,7 @@ use crate::wire::route::RouteData;
 #[command(verbatim_doc_comment, after_help = format!("\
 Examples:
   kerolox topic create Orders --queues 16
+  kerolox topic set Orders --flush sync
   kerolox topic list
 
 {}", super::EXIT_CODES))]
@@ -26,6 +30,7 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Create(CreateArgs),
+    Set(SetArgs),
     List(ListArgs),
 }
 
@@ -46,9 +51,56 @@ struct CreateArgs {
     /// What clients may do
     #[arg(long, value_enum, default_value = "rw")]
     perm: Perm,
+    /// When a send to it is answered; without this option what was set before stays
+    #[arg(long, value_enum)]
+    flush: Option<Flush>,
     /// HOST:PORT of the name server
     #[arg(long, value_name = "ADDR", default_value = NAMESRV_DEFAULT)]
     namesrv: String,
+}
+
+/// Change what is given of a topic and leave the rest, on every broker that has it
+#[derive(Debug, clap::Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  kerolox topic set Orders --flush sync     answered once on stable storage, whatever the node's flush.mode
+  kerolox topic set Orders --flush default  as the node's flush.mode says"
+)]
+struct SetArgs {
+    /// Its name
+    topic: String,
+    /// When a send to it is answered
+    #[arg(long, value_enum)]
+    flush: Flush,
+    /// HOST:PORT of the name server
+    #[arg(long, value_name = "ADDR", default_value = NAMESRV_DEFAULT)]
+    namesrv: String,
+}
+
+/// A topic's own flush policy.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Flush {
+    /// Once the message is on stable storage
+    Sync,
+    /// Once it is in the page cache
+    Async,
+    /// As the node's flush.mode says
+    Default,
+}
+
+impl Flush {
+    /// The attribute text that leads from what is set (`current`) to this; empty if nothing is to be done.
+    fn change(self, current: Option<&str>) -> String {
+        match (self, current) {
+            (Flush::Sync, _) => format!("+{FLUSH_ATTRIBUTE}=sync"),
+            (Flush::Async, _) => format!("+{FLUSH_ATTRIBUTE}=async"),
+            // Brokers refuse to take away what is not there.
+            (Flush::Default, None) => String::new(),
+            (Flush::Default, Some(_)) => format!("-{FLUSH_ATTRIBUTE}"),
+        }
+    }
 }
 
 /// Print every topic: name, read queues, write queues, permission and brokers, separated by tabs
@@ -89,6 +141,7 @@ impl Perm {
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Command::Create(args) => create(&args),
+        Command::Set(args) => set(&args),
         Command::List(args) => list(&args),
     }
 }
@@ -101,7 +154,13 @@ fn create(args: &CreateArgs) -> Result<(), Failure> {
     }
     let queues = args.queues.to_string();
     for (broker, address) in masters {
+        let mut connection = Connection::open(&address)?;
+        let attributes = match args.flush {
+            Some(flush) => flush.change(config(&mut connection, &args.topic)?.as_ref().and_then(own_flush)),
+            None => String::new(),
+        };
         let ext = [
+            ("attributes", attributes.as_str()),
             ("defaultTopic", names::DEFAULT_TOPIC),
             ("order", "false"),
             ("perm", args.perm.bits()),
@@ -112,10 +171,62 @@ fn create(args: &CreateArgs) -> Result<(), Failure> {
             ("writeQueueNums", &queues),
         ];
         let doing = || format!("creating topic {}", args.topic);
-        Connection::open(&address)?.demand(doing, request::UPDATE_AND_CREATE_TOPIC, &ext, &[])?;
+        connection.demand(doing, request::UPDATE_AND_CREATE_TOPIC, &ext, &[])?;
         writeln!(io::stdout(), "{}\t{queues} queues\t{broker}\t{address}", args.topic)?;
     }
     Ok(())
+}
+
+fn set(args: &SetArgs) -> Result<(), Failure> {
+    let mut namesrv = Connection::open(&args.namesrv)?;
+    let mut found = false;
+    for (broker, address) in client::masters(&mut namesrv)? {
+        let mut connection = Connection::open(&address)?;
+        let Some(current) = config(&mut connection, &args.topic)? else { continue };
+        found = true;
+        let attributes = args.flush.change(own_flush(&current));
+        let (reads, writes) = (current.read_queue_nums.to_string(), current.write_queue_nums.to_string());
+        let (perm, sys_flag) = (current.perm.to_string(), current.sys_flag.to_string());
+        let ext = [
+            ("attributes", attributes.as_str()),
+            ("defaultTopic", names::DEFAULT_TOPIC),
+            ("order", if current.order { "true" } else { "false" }),
+            ("perm", &perm),
+            ("readQueueNums", &reads),
+            ("topic", &args.topic),
+            ("topicFilterType", current.filter_type.name()),
+            ("topicSysFlag", &sys_flag),
+            ("writeQueueNums", &writes),
+        ];
+        let doing = || format!("changing topic {}", args.topic);
+        connection.demand(doing, request::UPDATE_AND_CREATE_TOPIC, &ext, &[])?;
+        let word = args.flush.to_possible_value().expect("each has a name");
+        writeln!(io::stdout(), "{}\tflush {}\t{broker}\t{address}", args.topic, word.get_name())?;
+    }
+    if found {
+        return Ok(());
+    }
+    let what = format!("no broker of {} has the topic {}; `kerolox topic create` makes it", args.namesrv, args.topic);
+    Err(Failure::NotThere(what))
+}
+
+/// A topic's settings on one broker; `None`: it is not there.
+fn config(broker: &mut Connection, topic: &str) -> Result<Option<TopicConfig>, ClientError> {
+    let doing = || format!("the request for the settings of topic {topic}");
+    let answer = broker.ask(request::GET_TOPIC_CONFIG, &[("lo", "true"), ("topic", topic)], &[])?;
+    match answer.code {
+        response::SUCCESS => {
+            let unreadable = BodyError::Wrong { field: "(whole)", expected: "a topic's settings" };
+            let read = json::parse(&answer.body).ok().and_then(|value| TopicConfig::from_json(value).ok());
+            read.map(Some).ok_or_else(|| broker.unreadable(doing(), unreadable))
+        }
+        response::TOPIC_NOT_EXIST => Ok(None),
+        _ => Err(broker.refused(doing(), &answer)),
+    }
+}
+
+fn own_flush(config: &TopicConfig) -> Option<&str> {
+    config.attributes.get(FLUSH_ATTRIBUTE).map(String::as_str)
 }
 
 fn list(args: &ListArgs) -> Result<(), Failure> {
@@ -165,6 +276,14 @@ mod tests {
     #[test]
     fn a_row_tells_queues_permission_and_broker() {
         assert_eq!(row("T", &route("broker-a", "C")), "T\t8\t4\trw-\tbroker-a");
+    }
+
+    #[test]
+    fn what_is_not_set_is_not_taken_away() {
+        assert_eq!(Flush::Sync.change(None), "+flush=sync");
+        assert_eq!(Flush::Async.change(Some("sync")), "+flush=async");
+        assert_eq!(Flush::Default.change(Some("sync")), "-flush");
+        assert_eq!(Flush::Default.change(None), "");
     }
 
     #[test]

@@ -30,8 +30,21 @@ pub fn steady_ms() -> u64 {
     if let Some(tap) = super::tap::simulated() {
         return tap.steady_ms();
     }
+    steady().as_millis() as u64
+}
+
+/// The same clock in µs.
+pub fn steady_us() -> u64 {
+    #[cfg(test)]
+    if let Some(tap) = super::tap::simulated() {
+        return tap.steady_ms() * 1000;
+    }
+    steady().as_micros() as u64
+}
+
+fn steady() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_millis() as u64
+    START.get_or_init(Instant::now).elapsed()
 }
 
 /// Sleeps on the executor that calls it.

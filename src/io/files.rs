@@ -145,10 +145,10 @@ mod tests {
     fn a_replaced_file_keeps_its_predecessor_as_bak() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config/topics.json");
-        replace_keeping_old(&path, b"one").unwrap();
+        replace_keeping_old(&path, b"a long table").unwrap();
         replace_keeping_old(&path, b"two").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"two");
-        assert_eq!(fs::read(dir.path().join("config/topics.json.bak")).unwrap(), b"one");
+        assert_eq!(fs::read(&path).unwrap(), b"two", "nothing of the longer one is left");
+        assert_eq!(fs::read(dir.path().join("config/topics.json.bak")).unwrap(), b"a long table");
         assert!(!dir.path().join("config/topics.json.tmp").exists());
     }
 

@@ -24,7 +24,7 @@ pub mod tap;
 mod unlinked;
 
 pub use blocking::{Blocking, Job};
-pub use clock::{now, sleep, steady_ms, utc_offset_s, within, yield_if_due};
+pub use clock::{now, sleep, steady_ms, steady_us, utc_offset_s, within, yield_if_due};
 pub use disk::{remove_if_present, sync_folder as fsync_dir};
 pub use files::{
     create_full_length, disk_usage, read_if_present, read_tail, replace_keeping_old, write_first_block, written_ranges,

@@ -11,9 +11,10 @@ pub struct WaiterId(pub u64);
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The log grew to `end`, and the bytes are written (or will be by the flush that this event leads to). `waiter`: somebody waits for the flush that covers it, until `deadline_ms`; nobody does
+    /// The log grew to `end` at `at_ms`, and the bytes are written (or will be by the flush that this event leads to).
+    /// `waiter`: somebody waits for the flush that covers it, until `deadline_ms`; nobody does if the policy is async, or
     /// for WAIT=false.
-    Appended { end: PhyOffset, waiter: Option<(WaiterId, u64)> },
+    Appended { end: PhyOffset, waiter: Option<(WaiterId, u64)>, at_ms: u64 },
     /// Whatever is appended and not flushed shall be flushed though nobody waits (the flush interval passed).
     FlushDue,
     /// The flush that was asked for is done.
@@ -53,6 +54,10 @@ pub struct GroupCommit {
     /// A flush is wanted though no waiter asks for it.
     due: bool,
     waiters: VecDeque<Waiter>,
+    /// When the oldest byte was appended that is not flushed.
+    unflushed_since_ms: Option<u64>,
+    /// The same of the bytes that the flush that runs does not cover.
+    uncovered_since_ms: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -65,7 +70,15 @@ struct Waiter {
 impl GroupCommit {
     /// Everything before `end` is flushed.
     pub fn starting_at(end: PhyOffset) -> GroupCommit {
-        GroupCommit { appended: end, flushed: end, flush: Flush::Idle, due: false, waiters: VecDeque::new() }
+        GroupCommit {
+            appended: end,
+            flushed: end,
+            flush: Flush::Idle,
+            due: false,
+            waiters: VecDeque::new(),
+            unflushed_since_ms: None,
+            uncovered_since_ms: None,
+        }
     }
 
     /// Everything before this is on stable storage.
@@ -88,12 +101,21 @@ impl GroupCommit {
         !self.waiters.is_empty()
     }
 
+    /// When the oldest byte was appended that is not on stable storage (ms of the clock of the events); nothing if all is.
+    pub fn unflushed_since_ms(&self) -> Option<u64> {
+        self.unflushed_since_ms
+    }
+
     pub fn step(&mut self, event: Event, actions: &mut Vec<Action>) {
         match event {
-            Event::Appended { end, waiter } => {
+            Event::Appended { end, waiter, at_ms } => {
                 assert_ne!(self.flush, Flush::Poisoned, "a poisoned log takes no appends");
                 assert!(end >= self.appended, "the writer appends in order");
                 self.appended = end;
+                match self.flush {
+                    Flush::Running { .. } => self.uncovered_since_ms.get_or_insert(at_ms),
+                    Flush::Idle | Flush::Poisoned => self.unflushed_since_ms.get_or_insert(at_ms),
+                };
                 if let Some((id, deadline_ms)) = waiter {
                     self.waiters.push_back(Waiter { end, id, deadline_ms });
                 }
@@ -103,6 +125,7 @@ impl GroupCommit {
                 assert_eq!(self.flush, Flush::Running { to }, "only the flush that runs can end");
                 self.flush = Flush::Idle;
                 self.flushed = to;
+                self.unflushed_since_ms = self.uncovered_since_ms.take();
                 while self.waiters.front().is_some_and(|waiter| waiter.end <= to) {
                     let waiter = self.waiters.pop_front().expect("just looked at");
                     actions.push(Action::Release(waiter.id));
@@ -143,10 +166,10 @@ mod tests {
         }
     }
     fn appended(end: u64, id: u64) -> Event {
-        Event::Appended { end: PhyOffset(end), waiter: Some((WaiterId(id), 1_000)) }
+        Event::Appended { end: PhyOffset(end), waiter: Some((WaiterId(id), 1_000)), at_ms: end }
     }
     fn unwaited(end: u64) -> Event {
-        Event::Appended { end: PhyOffset(end), waiter: None }
+        Event::Appended { end: PhyOffset(end), waiter: None, at_ms: end }
     }
     fn flushed(to: u64) -> Event {
         Event::Flushed { to: PhyOffset(to) }
@@ -201,6 +224,27 @@ mod tests {
         assert_eq!(commit.on(Event::Tick { now_ms: 1_000 }), [Action::TimeOut(WaiterId(1))]);
         assert_eq!(commit.on(flushed(100)), []);
         assert_eq!(commit.flushed(), PhyOffset(100));
+    }
+
+    #[test]
+    fn the_loss_window_is_as_old_as_the_oldest_byte_that_no_flush_has_covered() {
+        let mut commit = GroupCommit::starting_at(PhyOffset(0));
+        assert_eq!(commit.unflushed_since_ms(), None);
+        commit.on(unwaited(100));
+        commit.on(unwaited(200));
+        assert_eq!(commit.unflushed_since_ms(), Some(100));
+        assert_eq!(commit.on(Event::FlushDue), [flush(200)]);
+        commit.on(unwaited(300));
+        commit.on(unwaited(400));
+        assert_eq!(commit.unflushed_since_ms(), Some(100), "nothing is safe before the flush is done");
+        commit.on(flushed(200));
+        assert_eq!(commit.unflushed_since_ms(), Some(300));
+        assert_eq!(commit.on(appended(500, 1)), [flush(500)]);
+        commit.on(flushed(500));
+        assert_eq!(commit.unflushed_since_ms(), None);
+        commit.on(unwaited(600));
+        commit.on(Event::FlushFailed);
+        assert_eq!(commit.unflushed_since_ms(), Some(600), "a poisoned log keeps saying what it may lose");
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub enum Torn {
     Unfinished,
     /// It says that it belongs elsewhere: bytes left from an earlier use of the file.
     Elsewhere { says: PhyOffset },
+    /// A blank that does not reach to the end of its segment.
+    Blank { says: u32, left: usize },
 }
 
 /// The next thing a scan met.
@@ -39,6 +41,7 @@ pub struct SegmentScan<'a> {
     bytes: &'a [u8],
     start: PhyOffset,
     at: usize,
+    check_crc: bool,
 }
 
 impl std::fmt::Display for Torn {
@@ -48,16 +51,27 @@ impl std::fmt::Display for Torn {
             Torn::Unfinished => f.write_str("the properties are cut"),
             Torn::BodyCrc => f.write_str("the body does not match its CRC"),
             Torn::Elsewhere { says } => write!(f, "the record says that it lies at {says}"),
+            Torn::Blank { says, left } => write!(f, "a blank of {says} bytes where {left} are left"),
         }
     }
 }
 
 impl<'a> SegmentScan<'a> {
     /// `bytes` is a whole segment whose first byte is at `start`; the scan begins at `from`, which must be the start of
-    /// a record or the end of the log.
-    pub fn new(bytes: &'a [u8], start: PhyOffset, from: PhyOffset) -> SegmentScan<'a> {
+    /// a record or the end of the log. `check_crc`: are the bodies read, too?
+    pub fn new(bytes: &'a [u8], start: PhyOffset, from: PhyOffset, check_crc: bool) -> SegmentScan<'a> {
         let at = usize::try_from(from.since(start)).unwrap_or(usize::MAX).min(bytes.len());
-        SegmentScan { bytes, start, at }
+        SegmentScan { bytes, start, at, check_crc }
+    }
+
+    /// Where the next step looks.
+    pub fn at(&self) -> PhyOffset {
+        self.start.advance(self.at as u64)
+    }
+
+    /// Goes on behind a damaged region.
+    pub fn skip_to(&mut self, to: PhyOffset) {
+        self.at = usize::try_from(to.since(self.start)).unwrap_or(usize::MAX).min(self.bytes.len());
     }
 
     /// The next record, checked in full (form, CRC, own position), or why there is none.
@@ -69,10 +83,13 @@ impl<'a> SegmentScan<'a> {
         }
         match record::peek_header(rest) {
             Ok(Header::Zero) => Scanned::End(ScanEnd::Clean { at: here }),
-            Ok(Header::Blank { .. }) => {
+            Ok(Header::Blank { total_len }) if total_len as usize == rest.len() => {
                 Scanned::End(ScanEnd::Rolled { next: self.start.advance(self.bytes.len() as u64) })
             }
-            Ok(Header::Record { .. }) => match check(rest, here) {
+            Ok(Header::Blank { total_len }) => {
+                Scanned::End(ScanEnd::Torn { at: here, why: Torn::Blank { says: total_len, left: rest.len() } })
+            }
+            Ok(Header::Record { .. }) => match check(rest, here, self.check_crc) {
                 Ok(view) if is_unfinished(&view, rest) => {
                     Scanned::End(ScanEnd::Torn { at: here, why: Torn::Unfinished })
                 }
@@ -88,12 +105,12 @@ impl<'a> SegmentScan<'a> {
 }
 
 /// The record at the start of `bytes`, if it is whole and belongs at `here`.
-fn check(bytes: &[u8], here: PhyOffset) -> Result<RecordView<'_>, Torn> {
+fn check(bytes: &[u8], here: PhyOffset, check_crc: bool) -> Result<RecordView<'_>, Torn> {
     let view = RecordView::parse(bytes).map_err(Torn::Form)?;
     if view.phy() != here {
         return Err(Torn::Elsewhere { says: view.phy() });
     }
-    if !view.check_crc() {
+    if check_crc && !view.check_crc() {
         return Err(Torn::BodyCrc);
     }
     Ok(view)
@@ -105,18 +122,75 @@ fn is_unfinished(view: &RecordView<'_>, bytes: &[u8]) -> bool {
     view.raw_properties().last() == Some(&0) && behind.iter().take(record::BLANK_LEN).all(|byte| *byte == 0)
 }
 
+/// Where the log goes on at or after `from`: the first whole record that belongs where it lies, or the blank that leads to
+/// the segment's end.
+pub fn find_next(bytes: &[u8], start: PhyOffset, from: PhyOffset) -> Option<PhyOffset> {
+    let record = find_record(bytes, start, from);
+    let to = record.map_or(bytes.len(), |record| record.since(start) as usize);
+    let from = usize::try_from(from.since(start)).ok()?;
+    let magic = record::MAGIC_BLANK.to_be_bytes();
+    let magics = memchr::memmem::find_iter(bytes.get(from..to)?, &magic).map(|at| from + at);
+    let blank = magics
+        .filter_map(|magic| magic.checked_sub(4).filter(|at| *at >= from))
+        .find(|at| record::peek_header(&bytes[*at..]) == Ok(Header::Blank { total_len: (bytes.len() - at) as u32 }));
+    blank.map(|at| start.advance(at as u64)).or(record)
+}
+
 /// The first whole record at or after `from` that belongs where it lies. Tells damage in mid-log from a torn tail.
 pub fn find_record(bytes: &[u8], start: PhyOffset, from: PhyOffset) -> Option<PhyOffset> {
+    find(bytes, start, from, |rest, here| check(rest, here, true).ok()).map(|view| view.phy())
+}
+
+/// What can still be read in the damaged region `[from, to)`: records whose form is whole and that say that they lie
+/// where they do. Their bodies may be wrong.
+pub fn readable_records(
+    bytes: &[u8],
+    start: PhyOffset,
+    from: PhyOffset,
+    to: PhyOffset,
+) -> impl Iterator<Item = RecordView<'_>> {
+    let bytes = &bytes[..bytes.len().min(to.since(start) as usize)];
+    let mut at = from;
+    std::iter::from_fn(move || {
+        let is_readable = |view: &RecordView<'_>, here| view.phy() == here;
+        let view =
+            find(bytes, start, at, |rest, here| RecordView::parse(rest).ok().filter(|view| is_readable(view, here)))?;
+        at = view.phy().advance(u64::from(view.total_len()));
+        Some(view)
+    })
+}
+
+/// How many records `[from, to)` takes if each is as long as it says, and the last ends at `to` exactly: so Java steps
+/// over damaged ones.
+pub fn records_by_length(bytes: &[u8], start: PhyOffset, from: PhyOffset, to: PhyOffset) -> Option<u64> {
+    let (mut at, mut count) = (from, 0);
+    while at < to {
+        match record::peek_header(bytes.get(at.since(start) as usize..)?) {
+            Ok(Header::Record { total_len }) => at = at.advance(u64::from(total_len)),
+            _ => return None,
+        }
+        count += 1;
+    }
+    (at == to).then_some(count)
+}
+
+/// The first place at or after `from` where a record may begin that passes the test, which sees everything from there on.
+fn find<'a>(
+    bytes: &'a [u8],
+    start: PhyOffset,
+    from: PhyOffset,
+    test: impl Fn(&'a [u8], PhyOffset) -> Option<RecordView<'a>>,
+) -> Option<RecordView<'a>> {
     let mut at = usize::try_from(from.since(start)).ok()?;
     let magics = [record::MAGIC_V1.to_be_bytes(), record::MAGIC_V2.to_be_bytes()];
     while let Some(found) = bytes.get(at + 4..).and_then(|rest| memchr::memchr(magics[0][0], rest)) {
         at += found;
         let rest = &bytes[at..];
-        if rest.len() >= 8 && magics.iter().any(|magic| rest[4..8] == *magic) {
-            let here = start.advance(at as u64);
-            if check(rest, here).is_ok() {
-                return Some(here);
-            }
+        if rest.len() >= 8
+            && magics.iter().any(|magic| rest[4..8] == *magic)
+            && let Some(view) = test(rest, start.advance(at as u64))
+        {
+            return Some(view);
         }
         at += 1;
     }
@@ -138,7 +212,7 @@ pub fn last_record(tail: &[u8], start: PhyOffset) -> Option<RecordView<'_>> {
         if !rest.get(4..8).is_some_and(|found| magics.iter().any(|magic| found == magic)) {
             continue;
         }
-        let Ok(view) = check(rest, start.advance(at as u64)) else { continue };
+        let Ok(view) = check(rest, start.advance(at as u64), true) else { continue };
         let behind = &rest[view.total_len() as usize..];
         let is_last = behind.len() < record::BLANK_LEN
             || matches!(record::peek_header(behind), Ok(Header::Blank { .. } | Header::Zero));
@@ -183,7 +257,7 @@ mod tests {
     }
 
     fn scan(bytes: &[u8]) -> (usize, ScanEnd) {
-        let mut scan = SegmentScan::new(bytes, PhyOffset(0), PhyOffset(0));
+        let mut scan = SegmentScan::new(bytes, PhyOffset(0), PhyOffset(0), true);
         let mut count = 0;
         loop {
             match scan.step() {
@@ -221,7 +295,7 @@ mod tests {
     }
 
     fn last_len(segment: &[u8]) -> usize {
-        let mut scan = SegmentScan::new(segment, PhyOffset(0), PhyOffset(0));
+        let mut scan = SegmentScan::new(segment, PhyOffset(0), PhyOffset(0), true);
         let mut len = 0;
         while let Scanned::Record(view) = scan.step() {
             len = view.total_len() as usize;
@@ -305,6 +379,59 @@ mod tests {
         assert!(matches!(end, ScanEnd::Torn { at, why: Torn::BodyCrc } if at == PhyOffset(first as u64)), "{end:?}");
         let next = find_record(&segment, PhyOffset(0), PhyOffset(first as u64));
         assert!(next > Some(PhyOffset(first as u64)), "{next:?}");
+    }
+
+    #[test]
+    fn behind_damage_the_log_goes_on_at_a_record_or_at_the_blank() {
+        let mut segment = three_records();
+        let (record, blank) = (RecordView::parse(&segment).unwrap().total_len() as u64, segment.len() as u64);
+        segment.extend_from_slice(&record::encode_blank((4096 - blank) as u32));
+        segment.resize(4096, 0);
+        let next = |segment: &[u8], from: u64| find_next(segment, PhyOffset(0), PhyOffset(from)).map(|phy| phy.0);
+        assert_eq!(next(&segment, 0), Some(0));
+        assert_eq!(next(&segment, 1), Some(record));
+        assert_eq!(next(&segment, blank - 1), Some(blank));
+        assert_eq!(next(&segment, blank), Some(blank));
+        assert_eq!(next(&segment, blank + 1), None);
+        // One that would lead elsewhere is none.
+        segment[blank as usize + 3] ^= 1;
+        assert_eq!(next(&segment, blank - 1), None);
+    }
+
+    #[test]
+    fn what_a_damaged_region_still_tells_is_read() {
+        let whole = three_records();
+        let len = |at: usize| RecordView::parse(&whole[at..]).unwrap().total_len() as usize;
+        let (two, three) = (len(0), len(0) + len(len(0)));
+        let mut segment = whole.clone();
+        for body in [&b"two"[..], b"three"] {
+            let at = segment.windows(body.len()).position(|w| w == body).unwrap();
+            segment[at] ^= 1;
+        }
+        let at = |at: usize| PhyOffset(at as u64);
+        let read = |segment: &[u8], to: usize| {
+            readable_records(segment, PhyOffset(0), at(two), at(to)).map(|view| view.phy()).collect::<Vec<_>>()
+        };
+        assert_eq!(read(&segment, segment.len()), [at(two), at(three)]);
+        assert_eq!(read(&segment, segment.len() - 1), [at(two)], "the last is not in the region");
+        let count = |segment: &[u8], to: usize| records_by_length(segment, PhyOffset(0), at(two), at(to));
+        assert_eq!(count(&segment, segment.len()), Some(2));
+        assert_eq!(count(&segment, segment.len() - 1), None);
+        segment[two + 3] ^= 1;
+        assert_eq!(read(&segment, segment.len()), [at(three)]);
+        assert_eq!(count(&segment, segment.len()), None);
+    }
+
+    #[test]
+    fn a_blank_that_ends_before_or_behind_its_segment_is_torn() {
+        for off in [-1_i32, 1, 100] {
+            let mut segment = three_records();
+            let end = segment.len();
+            segment.extend_from_slice(&record::encode_blank((4096 - end as i32 + off) as u32));
+            segment.resize(4096, 0);
+            let (_, found) = scan(&segment);
+            assert!(matches!(found, ScanEnd::Torn { at, why: Torn::Blank { .. } } if at.0 == end as u64), "{found:?}");
+        }
     }
 
     #[test]

@@ -28,17 +28,19 @@ pub struct Counters {
     pub flush_timeouts: Counter,
     /// Times that the writer waited for a builder whose ring was full.
     pub dispatch_stalls: Counter,
+    /// Times that the writer waited because too many messages were written and not yet shown.
+    pub unshown_stalls: Counter,
     /// Reads that went to the disk through io_uring.
     pub cold_reads: Counter,
     /// Of those, the ones that first waited for a place.
     pub cold_reads_queued: Counter,
-    /// And the ones that were refused, since too many of their group waited.
+    /// And the ones that were refused, since too many of their group waited, or too much was read for their connection.
     pub cold_reads_refused: Counter,
+    /// Regions of the log that are damaged and stepped over; counted once, when the store is opened.
+    pub damaged_regions: Counter,
     /// KiB asked of the page cache ahead of groups that scan the log, and dropped from it behind them.
     pub read_ahead_kib: Counter,
     pub dropped_kib: Counter,
-    /// Orders to the page cache that were left out, since too many waited for the thread that carries them out.
-    pub cache_orders_skipped: Counter,
     /// Units that a get stepped over: they point to no message of their queue.
     pub units_skipped: Counter,
     /// Segments deleted because they had expired.
@@ -59,12 +61,13 @@ impl fmt::Display for Counters {
             ("puts_expired", &self.puts_expired),
             ("flush_timeouts", &self.flush_timeouts),
             ("dispatch_stalls", &self.dispatch_stalls),
+            ("unshown_stalls", &self.unshown_stalls),
             ("cold_reads", &self.cold_reads),
             ("cold_reads_queued", &self.cold_reads_queued),
+            ("damaged_regions", &self.damaged_regions),
             ("cold_reads_refused", &self.cold_reads_refused),
             ("read_ahead_kib", &self.read_ahead_kib),
             ("dropped_kib", &self.dropped_kib),
-            ("cache_orders_skipped", &self.cache_orders_skipped),
             ("units_skipped", &self.units_skipped),
             ("segments_expired", &self.segments_expired),
             ("segments_forced", &self.segments_forced),

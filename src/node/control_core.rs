@@ -11,15 +11,19 @@ use bytes::{Bytes, BytesMut};
 use super::mesh::{Mail, Mesh};
 use crate::broker::control::Control;
 use crate::broker::delay::DelayProgress;
+use crate::broker::names::SCHEDULE_TOPIC;
+use crate::broker::runtime_info::{History, LevelState, RuntimeInfo};
 use crate::broker::verdict::Wanted;
-use crate::broker::{Caller, Dirty, Push, QueueMaker, Upkeep};
+use crate::broker::{Caller, Dirty, Profile, Push, QueueMaker, SharedDirectory, Upkeep};
 use crate::format::config_files::DelayOffsetsFile;
 use crate::format::names;
+use crate::format::record::RecordView;
 use crate::io::{self, Blocking};
 use crate::net::{self, Hub};
-use crate::store::{Expiry, Layout, QueueRegistry, QueueView, Shared};
+use crate::store::{Expiry, Layout, QueueRegistry, QueueView, Reader, ShardStore, Shared};
 use crate::types::{QueueKey, QueueOffset, ShardId, Timestamp};
 use crate::wire::code::{request, response};
+use crate::wire::lists::KvTable;
 use crate::wire::{Command, ConnId, FLAG_ONEWAY, HeaderType, Response, encode_request};
 
 /// The shard whose core runs control and the index builder.
@@ -32,6 +36,8 @@ const OFFSETS_INTERVAL: Duration = Duration::from_secs(4);
 const DELAY_OFFSETS_INTERVAL: Duration = Duration::from_secs(10);
 /// Outside name servers hear from us this often (they forget after 120 s).
 const REGISTER_INTERVAL: Duration = Duration::from_secs(30);
+/// The counters are noted this often, for rates.
+const HISTORY_INTERVAL: Duration = Duration::from_secs(1);
 /// Failures to save are told this often, in ms.
 const QUIET_MS: u64 = 10_000;
 /// The name server's settings; ours, since Java keeps them elsewhere.
@@ -44,10 +50,15 @@ pub struct ControlCore {
     hub: Rc<Hub>,
     layout: Layout,
     blocking: Blocking,
-    version: i32,
+    profile: Profile,
     name_servers: Vec<String>,
     delays: Rc<DelayProgress>,
     shared: Arc<Shared>,
+    store: ShardStore,
+    directory: SharedDirectory,
+    /// Wall clock and steady ms of the start.
+    boot: (Timestamp, u64),
+    history: RefCell<History>,
     expiry: Rc<Expiry>,
     next_opaque: Cell<i32>,
     delay_version: RefCell<DelayOffsetsFile>,
@@ -73,20 +84,27 @@ impl ControlCore {
         hub: Rc<Hub>,
         layout: Layout,
         blocking: Blocking,
-        version: i32,
+        profile: Profile,
         name_servers: Vec<String>,
         delays: Rc<DelayProgress>,
         shared: Arc<Shared>,
+        store: ShardStore,
+        directory: SharedDirectory,
         expiry: Rc<Expiry>,
         delay_file: DelayOffsetsFile,
     ) -> Rc<ControlCore> {
+        let (now, at_ms) = (io::now(), io::steady_ms());
         Rc::new(ControlCore {
+            boot: (now, at_ms),
+            history: RefCell::new(History::starting_at(at_ms, now, io::utc_offset_s(now))),
+            store,
+            directory,
             control: RefCell::new(control),
             mesh,
             hub,
             layout,
             blocking,
-            version,
+            profile,
             name_servers,
             delays,
             shared,
@@ -101,6 +119,9 @@ impl ControlCore {
 
     /// Serves one request of a client on this shard or another; the answer goes out once what it changed is on disk.
     pub fn request(self: &Rc<Self>, conn: ConnId, remote: SocketAddr, command: &Command<'_>) {
+        if command.code == request::GET_BROKER_RUNTIME_INFO {
+            return self.tell_runtime_info(conn, command);
+        }
         let mut outcome = self.control.borrow_mut().handle(io::now(), &Caller { conn, remote }, command);
         if command.code == request::UPDATE_AND_CREATE_TOPIC {
             // It may have been made by somebody else, and not yet be on disk: wait for that, too.
@@ -115,7 +136,9 @@ impl ControlCore {
         let (oneway, opaque, header_type) = (command.is_oneway(), command.opaque, command.header_type);
         if !outcome.dirty.any() {
             if !oneway {
-                self.with_output(conn, &mut |out| outcome.response.encode(out, header_type, opaque, self.version));
+                self.with_output(conn, &mut |out| {
+                    outcome.response.encode(out, header_type, opaque, self.profile.version())
+                });
             }
             return;
         }
@@ -127,10 +150,84 @@ impl ControlCore {
                 Err(why) => Response::fail(response::SYSTEM_ERROR, format!("it cannot be saved, try again: {why}")),
             };
             if !oneway {
-                this.with_output(conn, &mut |out| answer.encode(out, header_type, opaque, this.version));
+                this.with_output(conn, &mut |out| answer.encode(out, header_type, opaque, this.profile.version()));
             }
         })
         .detach();
+    }
+
+    /// Answers request 28. It asks the file systems and reads the oldest message, neither of which may hold the core.
+    fn tell_runtime_info(self: &Rc<Self>, conn: ConnId, command: &Command<'_>) {
+        let (oneway, opaque, header_type) = (command.is_oneway(), command.opaque, command.header_type);
+        let this = Rc::clone(self);
+        glommio::spawn_local(async move {
+            let table = this.runtime_info().await;
+            if !oneway {
+                let answer = Response::ok().body(KvTable { table }.encode());
+                this.with_output(conn, &mut |out| answer.encode(out, header_type, opaque, this.profile.version()));
+            }
+        })
+        .detach();
+    }
+
+    async fn runtime_info(&self) -> std::collections::BTreeMap<String, String> {
+        let (commitlog, queues) = (self.layout.commitlog(), self.layout.consumequeue());
+        let asked = commitlog.clone();
+        let (log_disk, queue_disk) = self
+            .blocking
+            .run(move || {
+                let log_disk = io::disk_usage(&asked).ok();
+                // Until the first message there is no folder for them.
+                (log_disk, io::disk_usage(&queues).ok().or(log_disk))
+            })
+            .await;
+        let oldest = self.store.record_at(&Reader::Lookup, self.shared.segments.min()).await.ok();
+        let earliest = oldest.and_then(|record| Some(RecordView::parse(&record).ok()?.store_timestamp()));
+        let shared = &self.shared;
+        let (at_ms, (boot, boot_ms)) = (io::steady_ms(), self.boot);
+        RuntimeInfo {
+            profile: self.profile,
+            flush: shared.settings.flush,
+            health: shared.health(),
+            totals: &shared.traffic_totals(),
+            history: &self.history.borrow(),
+            counters: &shared.counters,
+            at_ms,
+            up_ms: at_ms.saturating_sub(boot_ms),
+            boot,
+            log_min: shared.segments.min(),
+            appended: shared.appended(),
+            flushed: shared.flushed(),
+            confirm: shared.confirm(),
+            loss_window: shared.loss_window(),
+            dispatch_behind: shared.dispatch_behind(),
+            turn_ms: shared.turn_ms(),
+            head_wait_ms: shared.head_wait_ms(),
+            put_count: shared.inflight_count(),
+            put_count_max: shared.settings.inflight_count_max,
+            earliest,
+            commitlog: &commitlog,
+            log_disk,
+            queue_disk,
+            levels: &self.levels(),
+        }
+        .table()
+    }
+
+    fn levels(&self) -> Vec<LevelState> {
+        let directory = self.directory.load();
+        let Some(schedule) = directory.topics.get(SCHEDULE_TOPIC) else { return Vec::new() };
+        let queues = (1..).zip(&schedule.queues).take(self.shared.settings.delays_ms.len());
+        queues.map(|(level, queue)| (level, self.delays.next(level).0, queue.max().0)).collect()
+    }
+
+    async fn run_history(self: Rc<Self>) {
+        loop {
+            io::sleep(HISTORY_INTERVAL).await;
+            let now = io::now();
+            let (totals, behind) = (self.shared.traffic_totals(), self.shared.dispatch_behind());
+            self.history.borrow_mut().note(io::steady_ms(), now, io::utc_offset_s(now), &totals, behind);
+        }
     }
 
     /// Makes what a shard wants and persists it; true if it exists then.
@@ -188,7 +285,16 @@ impl ControlCore {
             self.next_opaque.set(opaque.wrapping_add(1));
             let ext: Vec<(&str, &str)> = push.ext.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
             self.with_output(push.to, &mut |out| {
-                encode_request(out, HeaderType::Json, push.code, self.version, opaque, FLAG_ONEWAY, &ext, &[]);
+                encode_request(
+                    out,
+                    HeaderType::Json,
+                    push.code,
+                    self.profile.version(),
+                    opaque,
+                    FLAG_ONEWAY,
+                    &ext,
+                    &[],
+                );
             });
         }
     }
@@ -329,6 +435,7 @@ impl ControlCore {
             Box::pin(Rc::clone(self).run_offsets()),
             Box::pin(Rc::clone(self).run_delay_offsets()),
             Box::pin(Rc::clone(self).run_registration()),
+            Box::pin(Rc::clone(self).run_history()),
         ]
     }
 

@@ -7,6 +7,17 @@ use crate::io::{Blocking, Job};
 /// Pieces of work that may wait; each awaiting task has at most one, so this is never reached in practice.
 const QUEUE_LEN: usize = 4096;
 
+/// How far a thread stands back behind the executor of its core: about a tenth of its share.
+const NICE: i32 = 10;
+
+/// Does a thread stand back when its core is busy?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nice {
+    /// For what nobody waits for.
+    Yes,
+    No,
+}
+
 /// The thread, to be stopped after the last executor has ended.
 pub struct Helper {
     pub blocking: Blocking,
@@ -18,11 +29,15 @@ pub struct Helper {
 impl Helper {
     /// Starts a thread of this name on `core`, which should not be the writer's: what it waits for is mostly the disk, but what it
     /// computes must not delay appends.
-    pub fn start(name: &str, core: usize) -> std::io::Result<Helper> {
+    pub fn start(name: &str, core: usize, nice: Nice) -> std::io::Result<Helper> {
         let (submit, jobs) = flume::bounded::<Option<Job>>(QUEUE_LEN);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             // Not pinned is no fault, only slower.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
+            if nice == Nice::Yes {
+                // Of this thread alone, on Linux.
+                let _ = rustix::process::setpriority_process(None, NICE);
+            }
             while let Ok(Some(job)) = jobs.recv() {
                 job();
             }
@@ -56,7 +71,7 @@ mod tests {
 
     #[test]
     fn it_ends_after_its_work_though_somebody_could_still_hand_it_some() {
-        let helper = Helper::start("helper", 0).unwrap();
+        let helper = Helper::start("helper", 0, Nice::No).unwrap();
         let leaked = helper.blocking.clone();
         let done = Arc::new(AtomicBool::new(false));
         let noted = Arc::clone(&done);

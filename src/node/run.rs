@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 use super::checks;
 use super::control_core::{KV_CONFIG, Registry};
 use super::error::NodeError;
-use super::helper::Helper;
+use super::helper::{Helper, Nice};
 use super::mesh;
 use super::placement::Placement;
 use super::shard_core::{self, ControlParts, ShardParts};
@@ -23,7 +23,7 @@ use crate::broker::control::{ControlSettings, KvConfig, LoadedTables};
 use crate::broker::delay::DelayLevels;
 use crate::broker::shard::ShardSettings;
 use crate::broker::{Directory, SharedDirectory};
-use crate::config::{self, AppendMode, Config, ReadConfig, SyncCall, ZeroAhead};
+use crate::config::{self, AppendMode, Config, ReadConfig, SyncCall};
 use crate::dispatch::ring;
 use crate::io::{self, SharedMap};
 use crate::log::{DiskRule, RetentionRule};
@@ -63,9 +63,12 @@ pub fn run(config: Config) -> Result<(), NodeError> {
 
     let opened = store::open(store_settings(&config, advertised), checks::memory_len())?;
     let quiet_core = *placement.shards.last().expect("there is a shard");
-    let helper = Helper::start("kerolox-helper", quiet_core).map_err(|error| NodeError::Host(error.to_string()))?;
+    let start_helper = |name, nice| {
+        Helper::start(name, quiet_core, nice).map_err(|error| NodeError::Host(format!("{name} cannot start: {error}")))
+    };
+    let helper = start_helper("kerolox-helper", Nice::No)?;
     // Of its own: what it tells the page cache may wait for the disk, and nobody else shall wait for that.
-    let cache = Helper::start("kerolox-cache", quiet_core).map_err(|error| NodeError::Host(error.to_string()))?;
+    let cache = start_helper("kerolox-cache", Nice::Yes)?;
     let OpenedStore { lock, layout, shared, queues, index_files, writer_start, tables, checkpoint } = opened;
 
     // Before anything is taken: a disk that is full already takes nothing more.
@@ -368,11 +371,7 @@ pub fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings 
         sync_timeout_ms: config.flush.sync_timeout_ms,
         consumequeue_flush_interval_ms: config.flush.consumequeue_interval_ms,
         consumequeue_thorough_interval_ms: config.flush.consumequeue_thorough_interval_ms,
-        zero_ahead: match config.store.zero_ahead {
-            ZeroAhead::Auto => flush == FlushMode::Sync,
-            ZeroAhead::On => true,
-            ZeroAhead::Off => false,
-        },
+        zero_ahead: config.store.zero_ahead,
         delays_ms: config.limits.delay_levels_ms.clone(),
         inflight_len_max: config.limits.put_inflight_bytes,
         inflight_count_max: u64::from(config.limits.put_inflight_messages),

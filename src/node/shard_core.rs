@@ -91,6 +91,9 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
     let delays = Rc::new(DelayProgress::starting_at(
         parts.control.iter().flat_map(|c| c.delay_offsets.table.iter().map(|(level, next)| (*level, *next))),
     ));
+    let with_index =
+        |index| ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), index, parts.cache_thread.clone());
+    let mut store = with_index(None);
     let mut side: Vec<glommio::Task<()>> = Vec::new();
     let mut derived: Vec<glommio::Task<()>> = Vec::new();
     let trims = Rc::new(LocalWake::default());
@@ -106,6 +109,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         );
         derived.push(glommio::spawn_local(Rc::clone(&builder).run(c.keys)));
         side.push(glommio::spawn_local(Rc::clone(&builder).run_reserve()));
+        store = with_index(Some(Rc::clone(&builder)));
         let (mail, own) = (Rc::clone(&mesh), Rc::clone(&trims));
         let on_log_moved = move || {
             own.wake();
@@ -131,10 +135,12 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
             Rc::clone(&hub),
             layout.clone(),
             blocking.clone(),
-            settings.profile.version(),
+            settings.profile,
             c.name_servers,
             Rc::clone(&delays),
             Arc::clone(&shared),
+            store.clone(),
+            Arc::clone(&directory),
             expiry,
             c.delay_offsets,
         );
@@ -150,7 +156,6 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         side.push(glommio::spawn_local(keeper.run()));
         control = Some(core);
     }
-    let store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), index.clone(), parts.cache_thread);
     let link = Rc::new(Link { shard, mesh: Rc::clone(&mesh), control: control.clone(), tickets: RefCell::default() });
     let levels = settings.delay_levels.clone();
     let broker = ShardBroker::new(store.clone(), Arc::clone(&directory), Rc::clone(&link) as _, settings);

@@ -11,5 +11,5 @@ mod scan;
 mod search;
 
 pub use files::{QueueFiles, UNITS_PER_FILE_DEFAULT, unit_at};
-pub use scan::{filler_units, log_end, written_units};
+pub use scan::{filler_units, log_end, written_units, written_units_by_bisection};
 pub use search::{Boundary, Step, TimeSearch, first_at_or_after};

@@ -18,10 +18,11 @@ use super::cold_reads::Reader;
 use super::open::{Closing, OpenedStore, close, open};
 use super::queues::QueueView;
 use super::reader::{GetStatus, ShardStore};
-use super::shared::{FlushMode, Shared, StoreSettings};
+use super::shared::{FlushMode, PutFlush, Shared, StoreSettings};
 use super::submit::{Message, PutOutcome, PutStatus, Submitter, TagsRule};
 use super::test_store::{FIRST_STORED_AT, TestStore};
 use super::writer::{Writer, WriterRings};
+use crate::config::ZeroAhead;
 use crate::dispatch::{Receiver, ring};
 use crate::format::record::RecordView;
 use crate::io::disk::{Answer, Change};
@@ -199,7 +200,8 @@ impl Running {
             tags: TagsRule::Code(TagsCode(0)),
             keys: Default::default(),
         };
-        self.store.put_and_wait(&[message], sent.wait).await.map_err(|refusal| format!("{refusal:?}"))
+        let flush = PutFlush { topic: None, may_wait: sent.wait };
+        self.store.put_and_wait(&[message], flush).await.map_err(|refusal| format!("{refusal:?}"))
     }
 
     /// Puts them as a client with `in_flight` of them under way would, in their order.
@@ -335,7 +337,7 @@ fn the_same_puts_leave_the_same_files_in_every_mode() {
         for mode in MODES {
             let dir = tempfile::tempdir().unwrap();
             let mut settings = settings(dir.path(), mode, flush, call);
-            settings.zero_ahead = flush == FlushMode::Sync;
+            settings.zero_ahead = ZeroAhead::Auto;
             let (_, _watch) = Disk::watched();
             LocalExecutor::default().run(async {
                 let running = Running::start(&settings).await;

@@ -26,6 +26,8 @@ const RESERVE_LEN_MIN: u64 = 4096;
 const RESERVE_LEN_MAX: u64 = 256 * 1024;
 /// Pause after a file could not be made or extended.
 const RETRY: Duration = Duration::from_secs(1);
+/// Looks in a row that find no new units, until all is synced.
+const QUIET_LOOKS: u32 = 3;
 
 /// Queues looked at in one piece of work for the helper thread when the log has moved.
 const TRIM_QUEUES_MAX: usize = 64;
@@ -51,6 +53,8 @@ pub struct Builder {
     durable_up_to: DurableUpTo,
     /// Store time of the first record whose unit is not synced; `None`: all are.
     unsynced_since: Cell<Option<i64>>,
+    /// Units came since the flusher last looked.
+    arrived: Cell<bool>,
     /// A sync failed: what counts as durable does not move any more.
     sync_failed: Cell<bool>,
 }
@@ -93,6 +97,7 @@ impl Builder {
             dirtied: LocalWake::default(),
             durable_up_to,
             unsynced_since: Cell::new(None),
+            arrived: Cell::new(false),
             sync_failed: Cell::new(false),
         })
     }
@@ -101,11 +106,16 @@ impl Builder {
     pub async fn run(self: Rc<Self>, mut from_writer: Receiver<Vec<DispatchUnit>>) {
         let mut touched: Vec<usize> = Vec::new();
         while let Ok(units) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
-            if let (None, Some(first)) = (self.unsynced_since.get(), units.first()) {
+            // The first of an element is its oldest; what was held comes after newer ones.
+            if let Some(first) = units.first()
+                && self.unsynced_since.get().is_none_or(|since| first.stored_at.0 < since)
+            {
                 self.unsynced_since.set(Some(first.stored_at.0));
-                self.durable_up_to.store(first.stored_at.0, Ordering::Release);
+                let before = if self.sync_failed.get() { self.durable_up_to.load(Ordering::Acquire) } else { i64::MAX };
+                self.durable_up_to.store(first.stored_at.0.min(before), Ordering::Release);
                 self.dirtied.wake();
             }
+            self.arrived.set(true);
             for unit in &units {
                 let slot = unit.queue.index() / self.shard_count;
                 if !self.store(slot, unit) {
@@ -116,6 +126,7 @@ impl Builder {
                 }
             }
             self.publish(&mut touched);
+            self.shared.note_built(units.iter().map(|unit| u64::from(unit.len)).sum());
             self.tell(&units);
             crate::io::yield_if_due().await;
         }
@@ -298,17 +309,21 @@ impl Builder {
         }
     }
 
-    /// Syncs what was built, by least pages each interval and wholly each thorough interval.
+    /// Syncs what was built, by least pages each interval; wholly each thorough interval, and once nothing has come for a
+    /// few looks, so that a crash of a node that has gone quiet costs no long scan.
     pub async fn run_flusher(self: Rc<Self>, least_pages: u64) {
         let interval = Duration::from_millis(self.shared.settings.consumequeue_flush_interval_ms);
         let thorough_interval = self.shared.settings.consumequeue_thorough_interval_ms;
         let mut last_thorough = crate::io::steady_ms();
+        let mut quiet_looks = 0;
         loop {
             if self.unsynced_since.get().is_none() {
                 self.dirtied.wait().await;
             }
             crate::io::sleep(interval).await;
-            let thorough = crate::io::steady_ms().saturating_sub(last_thorough) >= thorough_interval;
+            quiet_looks = if self.arrived.replace(false) { 0 } else { quiet_looks + 1 };
+            let thorough =
+                quiet_looks >= QUIET_LOOKS || crate::io::steady_ms().saturating_sub(last_thorough) >= thorough_interval;
             if thorough {
                 last_thorough = crate::io::steady_ms();
             }
@@ -352,5 +367,115 @@ impl Builder {
                 tracing::error!(%error, "syncing consume queues failed; the next start rebuilds them from here");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::dispatch::{Sender, ring};
+    use crate::io::disk::{Answer, Change};
+    use crate::io::tap::{Tap, Watch};
+    use crate::store::test_store::TestStore;
+    use crate::types::{PhyOffset, QueueHandle, QueueKey, Timestamp};
+
+    /// A world without an executor, whose syncs of mapped files fail when told to.
+    #[derive(Default)]
+    struct World {
+        syncs_fail: Cell<bool>,
+    }
+
+    impl Tap for World {
+        fn ask(&self, change: &Change<'_>) -> io::Result<Answer> {
+            match change {
+                Change::Sync { .. } if self.syncs_fail.get() => Err(io::Error::other("the device is gone")),
+                _ => Ok(Answer::Do),
+            }
+        }
+
+        fn is_simulated(&self) -> bool {
+            true
+        }
+    }
+
+    struct Bench {
+        world: Rc<World>,
+        builder: Rc<Builder>,
+        running: std::pin::Pin<Box<dyn Future<Output = ()>>>,
+        to_builder: Sender<Vec<DispatchUnit>>,
+        durable_up_to: DurableUpTo,
+        _watch: Watch,
+        _store: TestStore,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let world = Rc::new(World::default());
+            let watch = Watch::start(Rc::clone(&world) as _);
+            let store = TestStore::in_memory();
+            let mut opened = store.open().unwrap();
+            for topic in ["A", "B"] {
+                opened.queues.queue(&QueueKey::new(topic, 0));
+            }
+            let durable_up_to: DurableUpTo = Arc::new(AtomicI64::new(i64::MAX));
+            let (to_builder, from_writer) = ring(16);
+            let builder = Builder::new(
+                opened.shared,
+                opened.layout,
+                Blocking::new(|job| job()),
+                opened.queues.list(),
+                1,
+                Box::new(|_, _| {}),
+                Arc::clone(&durable_up_to),
+            );
+            let running = Box::pin(Rc::clone(&builder).run(from_writer));
+            Bench { world, builder, running, to_builder, durable_up_to, _watch: watch, _store: store }
+        }
+
+        /// Builds a unit of `queue`; gives up to when units count as durable then.
+        fn build(&mut self, queue: u32, queue_offset: u64, stored_at: i64) -> i64 {
+            let unit = DispatchUnit {
+                queue: QueueHandle(queue),
+                queue_offset: QueueOffset(queue_offset),
+                phy: PhyOffset(0),
+                len: 100,
+                tags: TagsCode(0),
+                stored_at: Timestamp(stored_at),
+            };
+            self.to_builder.push(vec![unit]).unwrap();
+            let cx = &mut Context::from_waker(Waker::noop());
+            assert!(self.running.as_mut().poll(cx).is_pending());
+            self.durable_up_to.load(Ordering::Acquire)
+        }
+
+        fn sync(&self) -> i64 {
+            let mut sync = std::pin::pin!(self.builder.sync(0));
+            assert_eq!(sync.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(()));
+            self.durable_up_to.load(Ordering::Acquire)
+        }
+    }
+
+    /// Units of a sync topic's messages come when those are flushed, after units of messages that were stored later.
+    #[test]
+    fn a_unit_that_comes_late_brings_back_what_counts_as_durable() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.build(0, 0, 300), 300);
+        assert_eq!(bench.build(1, 0, 200), 200);
+        assert_eq!(bench.build(0, 1, 400), 200);
+        assert_eq!(bench.sync(), i64::MAX);
+        assert_eq!(bench.build(1, 1, 350), 350);
+    }
+
+    #[test]
+    fn after_a_failed_sync_nothing_counts_as_durable_that_did_not_before() {
+        let mut bench = Bench::new();
+        bench.build(0, 0, 300);
+        bench.world.syncs_fail.set(true);
+        assert_eq!(bench.sync(), 300);
+        bench.world.syncs_fail.set(false);
+        assert_eq!(bench.build(0, 1, 400), 300);
+        assert_eq!(bench.sync(), 300, "a later sync proves nothing");
     }
 }

@@ -208,9 +208,12 @@ impl IndexBuilder {
 
     /// Where messages with this key hash lie before `below`, ascending; the newest `count`. The key's text is not looked at.
     ///
+    /// A chain leads all over its file, which cannot be tested for being in memory beforehand. So full files, which do not
+    /// change and are seldom asked for, are looked through on the helper thread; the one that is written to here.
+    ///
     /// # Errors
     /// A file cannot be read.
-    pub fn find(
+    pub async fn find(
         &self,
         key: KeyHash,
         below: PhyOffset,
@@ -218,25 +221,18 @@ impl IndexBuilder {
         begin: i64,
         end: i64,
     ) -> Result<Vec<PhyOffset>, ReadError> {
-        let (slots, units) = (self.shared.settings.index_slots, self.shared.settings.index_entries);
+        let shape = (self.shared.settings.index_slots, self.shared.settings.index_entries);
         let count = count.min(QUERY_COUNT_MAX);
         let mut found = Vec::new();
-        for file in self.files.borrow().iter().rev() {
-            let look = || {
-                let Ok(index) = IndexFile::open(file.bytes(0, file.len()), slots, units) else {
-                    return (Vec::new(), true);
-                };
-                let header = index.header();
-                if header.next_unit <= 1 {
-                    return (Vec::new(), true); // just made
-                }
-                let mut hits = Vec::new();
-                if header.begin.0 <= end && header.end.0 >= begin {
-                    index.find_below(below, key, Timestamp(begin), Timestamp(end), count - found.len(), &mut hits);
-                }
-                (hits, header.begin.0 >= begin)
+        let files = self.files();
+        for (age, file) in files.iter().rev().enumerate() {
+            let left = count - found.len();
+            let look = {
+                let file = Arc::clone(file);
+                move || file.guarded(|| hits(&file, shape, key, below, left, begin, end))
             };
-            let (hits, goes_on) = file.guarded(look).map_err(|broken| unreadable(file, broken))?;
+            let looked = if age == 0 { look() } else { self.blocking.run(look).await };
+            let (hits, goes_on) = looked.map_err(|broken| unreadable(file, broken))?;
             found.extend(hits);
             if found.len() >= count || !goes_on {
                 break;
@@ -256,6 +252,28 @@ impl IndexBuilder {
         let header = file.guarded(|| index_header(file)).map_err(|broken| unreadable(file, broken))?;
         Ok((header.end, header.end_phy))
     }
+}
+
+/// What one file has of a key, and whether an older one may have more.
+fn hits(
+    file: &SharedMap,
+    (slots, units): (u32, u32),
+    key: KeyHash,
+    below: PhyOffset,
+    count: usize,
+    begin: i64,
+    end: i64,
+) -> (Vec<PhyOffset>, bool) {
+    let mut hits = Vec::new();
+    let Ok(index) = IndexFile::open(file.bytes(0, file.len()), slots, units) else { return (hits, true) };
+    let header = index.header();
+    if header.next_unit <= 1 {
+        return (hits, true); // just made
+    }
+    if header.begin.0 <= end && header.end.0 >= begin {
+        index.find_below(below, key, Timestamp(begin), Timestamp(end), count, &mut hits);
+    }
+    (hits, header.begin.0 >= begin)
 }
 
 fn unreadable(file: &SharedMap, broken: BrokenMap) -> ReadError {

@@ -74,8 +74,18 @@ impl Layout {
         self.own().join("sync_call.probe")
     }
 
-    /// Copies of what a recovery cut off.
+    /// Copies of what a recovery cut off or found damaged.
     pub fn quarantine(&self) -> PathBuf {
         self.own().join("quarantine")
+    }
+
+    /// What each of these copies is.
+    pub fn quarantine_list(&self) -> PathBuf {
+        self.quarantine().join("list.json")
+    }
+
+    /// How far a recovery got that is under way, or was killed.
+    pub fn recovery(&self) -> PathBuf {
+        self.own().join("recovery")
     }
 }

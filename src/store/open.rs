@@ -6,14 +6,16 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::config_store::{self, ConfigTables};
 use super::index_builder::index_header;
 use super::layout::Layout;
 use super::open_error::{OpenError, io_at};
 use super::progress::{CleanStop, Progress};
+use super::quarantine::{self, DamagedRegions};
 use super::queues::{QueueRegistry, queue_dir};
-use super::recovery::{self, RecoveredLog};
+use super::recovery::{self, Ends, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
 use super::sync_call;
 use super::writer::WriterStart;
@@ -42,6 +44,15 @@ pub struct OpenedStore {
 /// # Errors
 /// See [`OpenError`].
 pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, OpenError> {
+    open_saving(settings, memory_len, recovery::SAVE_INTERVAL)
+}
+
+/// The same; a recovery saves how far it got each `save_interval`.
+pub(super) fn open_saving(
+    settings: StoreSettings,
+    memory_len: u64,
+    save_interval: Duration,
+) -> Result<OpenedStore, OpenError> {
     let layout = Layout::new(&settings.root);
     let lock = StoreLock::take(layout.root())?;
     refuse_foreign(&layout)?;
@@ -50,13 +61,20 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
     let checkpoint = load_checkpoint(&layout)?;
     let progress = Progress::load(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
     let segments = list_segments(&layout, settings.segment_len)?;
-    let mut queues = recovery::load_queues(&layout, &settings)?;
+    let mut quarantined = quarantine::list(&layout)?;
+    let lacks_list = quarantine::lacks_list(&layout)?;
+    // A clean stop of ours leaves nothing but zeros behind the ends of queues, and says how many units there are.
+    let stopped = progress.filter(|progress| !unclean && progress.clean.is_some() && !lacks_list);
+    let ends = if stopped.is_some() { Ends::Noted } else { Ends::Looked };
+    let mut queues = recovery::load_queues(&layout, &settings, ends)?;
     let mut index = recovery::load_index(&layout, &settings, unclean)?;
 
-    let clean = progress.filter(|_| !unclean).filter(|progress| {
-        let whole = progress.clean.is_some_and(|clean| clean == found_at_start(&queues, &index));
-        whole && ends_at(&segments, progress.flushed())
+    let clean = stopped.filter(|stopped| {
+        stopped.clean == Some(found_at_start(&queues, &index)) && ends_at(&segments, stopped.flushed())
     });
+    if clean.is_none() && ends == Ends::Noted {
+        queues = recovery::load_queues(&layout, &settings, Ends::Looked)?;
+    }
     // After a clean stop whose derived files are not as it left them, nobody knows what is missing. After a crash the
     // saved positions bound it, unless whole queues are gone, or the beginning of one: a log from which nothing has
     // expired has all messages of a queue.
@@ -64,7 +82,7 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
     let is_complete = segments.first().is_some_and(|oldest| oldest.start().0 == 0);
     let lacks = queue_count < load_queue_count(&layout)?
         || (is_complete && queues.iter().any(|queue| first_in_files(queue) > 0));
-    let whole = !unclean || lacks;
+    let whole = !unclean || lacks || lacks_list;
     let recovered = match clean {
         Some(progress) => {
             tracing::info!(end = progress.flushed, "clean start, no scan needed");
@@ -80,6 +98,8 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
             topics: (!unclean).then_some(&tables.topics),
             queues: &mut queues,
             index: &mut index,
+            quarantined: &mut quarantined,
+            save_interval,
         })?,
     };
     let segments = drop_unused_segments(segments, recovered.end)?;
@@ -95,7 +115,14 @@ pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, Ope
     fsync_dir(layout.root()).map_err(io_at(layout.root()))?;
     let sync_call = sync_call::choose(&layout, settings.append, settings.sync_call);
     let settings = StoreSettings { sync_call: Some(sync_call), ..settings };
-    let shared = Arc::new(Shared::new(settings, set, recovered.end, memory_len));
+    let mut shared = Shared::new(settings, set, recovered.end, memory_len);
+    shared.damaged = DamagedRegions::new(&quarantined, shared.segments.min());
+    shared.counters.damaged_regions.add(shared.damaged.count() as u64);
+    if !shared.damaged.is_empty() {
+        let (regions, bytes) = (shared.damaged.count(), shared.damaged.len());
+        tracing::info!(regions, bytes, list = %layout.quarantine_list().display(), "damaged regions of the log are stepped over");
+    }
+    let shared = Arc::new(shared);
     shared.flushed_stored_at.store(recovered.last_stored_at.0 as u64, std::sync::atomic::Ordering::Release);
     Ok(OpenedStore {
         lock,

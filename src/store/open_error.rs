@@ -27,16 +27,7 @@ pub enum OpenError {
         before: PathBuf,
         missing: PathBuf,
     },
-    /// Damage in mid-log: cutting there would lose whole messages behind it, the next of them at `next`, or what was on
-    /// stable storage.
-    Damaged {
-        path: PathBuf,
-        at: PhyOffset,
-        why: String,
-        next: Option<PhyOffset>,
-        flushed: Option<PhyOffset>,
-    },
-    /// A queue's messages are not consecutive in the log.
+    /// A queue's messages are not consecutive in the log, and no damage of it explains that.
     Gap {
         queue: String,
         expected: u64,
@@ -77,26 +68,9 @@ impl fmt::Display for OpenError {
                 missing.display(),
                 before.display()
             ),
-            OpenError::Damaged { path, at, why, next, flushed } => {
-                write!(f, "{}: damaged at physical offset {at} ({why})", path.display())?;
-                if let Some(next) = next {
-                    write!(f, ", while whole messages follow at {next}")?;
-                }
-                if let Some(flushed) = flushed {
-                    write!(f, ", though everything before {flushed} was on stable storage")?;
-                }
-                f.write_str("; nothing was cut. Restore the file from a copy")?;
-                if next.is_none() {
-                    f.write_str(
-                        ", or give up what lies from there on: remove kerolox/flushed and kerolox/flushed.bak below the data \
-                         directory, and the next start ends the log there and keeps what it cuts in kerolox/quarantine",
-                    )?;
-                }
-                Ok(())
-            }
             OpenError::Gap { queue, expected, found, phy } => write!(
                 f,
-                "queue {queue}: the log goes on with message {found} at physical offset {phy}, {expected} expected; nothing was changed. Restore the missing segments"
+                "queue {queue}: the log goes on with message {found} at physical offset {phy}, {expected} expected, and no damaged region lies between that could have held the others; nothing was cut. Bring back the log with which the store was last used"
             ),
             OpenError::Short { missing, end, flushed } => write!(
                 f,

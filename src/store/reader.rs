@@ -23,12 +23,13 @@ use smallvec::SmallVec;
 use super::cold_reads::{ColdReads, Reader};
 use super::index_builder::{IndexBuilder, QUERY_COUNT_MAX};
 use super::queues::{QueueView, UnitRun};
-use super::scans::{CacheOrder, Scans};
-use super::shared::Shared;
+use super::scans::{CacheOrder, PageCache, Scans};
+use super::shared::{Health, PutFlush, Shared};
 use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
 use crate::format::record::{self, BadRecord, Header, RecordView};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, ReadFile, Segment};
+use crate::metrics::{Counters, Traffic};
 use crate::queue::{Boundary, Step, TimeSearch};
 use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
@@ -38,7 +39,7 @@ const QUERIES_MAX: usize = 4;
 const LOOKED_AT_MAX: usize = 16_384;
 /// Units that are copied out of a mapping at a time.
 const UNITS_AT_A_TIME: usize = 64;
-/// Orders to the page cache that wait, or are carried out, at a time.
+/// Orders to the page cache that wait, or are carried out, until no more are given.
 const CACHE_ORDERS_MAX: usize = 64;
 /// Units looked at in either direction for one whose record can be read, when a search by time meets one that cannot.
 const NEIGHBOURS_MAX: u64 = 800;
@@ -55,6 +56,11 @@ pub enum ReadError {
         phy: PhyOffset,
         min: PhyOffset,
         max: PhyOffset,
+    },
+    /// A record is there that may be seen once it is on stable storage.
+    NotFlushed {
+        phy: PhyOffset,
+        flushed: PhyOffset,
     },
     /// There is no record at this position.
     NoRecord {
@@ -88,6 +94,9 @@ impl fmt::Display for ReadError {
         match self {
             ReadError::OutOfRange { phy, min, max } => {
                 write!(f, "no message at physical offset {phy}: the log holds {min} to {max}")
+            }
+            ReadError::NotFlushed { phy, flushed } => {
+                write!(f, "no message at physical offset {phy} yet: what is on stable storage ends at {flushed}")
             }
             ReadError::NoRecord { phy, why } => write!(f, "no message starts at physical offset {phy}: {why}"),
             ReadError::Damaged { phy, path } => {
@@ -202,20 +211,20 @@ impl ShardStore {
     pub fn put(
         &self,
         messages: &[Message<'_>],
-        wait: bool,
+        flush: PutFlush,
         done: Box<dyn FnOnce(PutOutcome)>,
     ) -> Result<(), PutRefusal> {
-        self.inner.submitter.put(messages, wait, done)
+        self.inner.submitter.put(messages, flush, done)
     }
 
     /// As [`ShardStore::put`], for who can wait.
-    pub async fn put_and_wait(&self, messages: &[Message<'_>], wait: bool) -> Result<PutOutcome, PutRefusal> {
+    pub async fn put_and_wait(&self, messages: &[Message<'_>], flush: PutFlush) -> Result<PutOutcome, PutRefusal> {
         let slot = Rc::new(RefCell::new(None));
         let answered = Rc::new(LocalWake::default());
         let (filled, wake) = (Rc::clone(&slot), Rc::clone(&answered));
         self.put(
             messages,
-            wait,
+            flush,
             Box::new(move |outcome| {
                 *filled.borrow_mut() = Some(outcome);
                 wake.wake();
@@ -228,6 +237,25 @@ impl ShardStore {
     /// Where this node can be reached, as stored in its records.
     pub fn store_host(&self) -> SocketAddr {
         self.inner.shared.settings.store_host
+    }
+
+    /// Whether puts are taken now.
+    pub fn health(&self) -> Health<'_> {
+        self.inner.shared.health()
+    }
+
+    /// Everything before this is on stable storage.
+    pub fn flushed(&self) -> PhyOffset {
+        self.inner.shared.flushed()
+    }
+
+    /// What this shard has put and got.
+    pub fn traffic(&self) -> &Traffic {
+        self.inner.submitter.traffic()
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.inner.shared.counters
     }
 
     /// How many messages a query by unique key finds.
@@ -385,7 +413,7 @@ impl ShardStore {
         let (mut records, mut len) = (VecDeque::new(), 0);
         let mut below = PhyOffset(u64::MAX);
         for _ in 0..QUERY_ROUNDS_MAX {
-            let places = index.find(key_hash(topic, key), below, QUERY_COUNT_MAX, begin, end)?;
+            let places = index.find(key_hash(topic, key), below, QUERY_COUNT_MAX, begin, end).await?;
             // The newest first, since those are wanted if not all are.
             for phy in places.iter().rev() {
                 if records.len() >= max || len > len_max {
@@ -475,7 +503,8 @@ impl ShardStore {
             let Some(phy) = self.phy_of(&Reader::Lookup, queue, QueueOffset(at)).await? else {
                 return Ok(Timestamp(i64::MIN));
             };
-            // The units of a damaged part all point to its start.
+            // A message that was stored behind a damaged region stands for those lost in it.
+            let phy = self.inner.behind_damage(phy);
             if bad == Some(phy) {
                 continue;
             }
@@ -488,7 +517,9 @@ impl ShardStore {
                 Err(ReadError::NoRecord { .. } | ReadError::Damaged { .. } | ReadError::OutOfRange { .. }) => {
                     bad = Some(phy);
                 }
-                Err(error @ (ReadError::Io { .. } | ReadError::Busy { .. })) => return Err(error),
+                Err(error @ (ReadError::Io { .. } | ReadError::Busy { .. } | ReadError::NotFlushed { .. })) => {
+                    return Err(error);
+                }
             }
             crate::io::yield_if_due().await;
         }
@@ -574,7 +605,8 @@ impl Scan {
             if self.skip_to.is_some_and(|to| unit.phy < to) {
                 continue;
             }
-            if !matches(unit.tags) {
+            if shared.damaged.end_behind(unit.phy).is_some() || !matches(unit.tags) {
+                // The queue goes on behind a message that was lost in a damaged region.
                 self.nothing_here(GetStatus::NoMatchedMessage);
                 continue;
             }
@@ -584,7 +616,7 @@ impl Scan {
                 continue;
             }
             if !self.is_readable(shared, &unit) {
-                // A damaged unit, or one of a quarantined region: nothing to read there, and the queue goes on behind it.
+                // A damaged unit: nothing to read there, and the queue goes on behind it.
                 shared.counters.units_skipped.add(1);
                 tracing::warn!(%queue_offset, phy_offset = %unit.phy, len, "a unit points to no message; skipped");
                 self.nothing_here(GetStatus::MessageWasRemoving);
@@ -670,6 +702,13 @@ impl Found {
     /// Reads the records, from the disk where they are not in memory. What turns out to be no message of the queue is left
     /// out, so there may be none.
     pub async fn load(self, reader: &Reader) -> Result<Bytes, ReadError> {
+        let (inner, began_us) = (Rc::clone(&self.inner), crate::io::steady_us());
+        let loaded = self.read(reader).await;
+        inner.submitter.traffic().note_get_time(crate::io::steady_us().saturating_sub(began_us));
+        loaded
+    }
+
+    async fn read(self, reader: &Reader) -> Result<Bytes, ReadError> {
         let shared = &self.inner.shared;
         let mut out = Vec::with_capacity(self.len);
         let mut index = 0;
@@ -833,12 +872,23 @@ impl Inner {
         self.cold.read(reader, file.path(), || file.to_read(), at, count * UNIT_LEN).await
     }
 
+    /// Where the log goes on if it is damaged at `phy`; else `phy` itself.
+    fn behind_damage(&self, mut phy: PhyOffset) -> PhyOffset {
+        while let Some(end) = self.shared.damaged.end_behind(phy) {
+            phy = end;
+        }
+        phy
+    }
+
     async fn record_at(&self, reader: &Reader, phy: PhyOffset) -> Result<Vec<u8>, ReadError> {
         let (min, max) = (self.shared.segments.min(), self.shared.confirm());
         let segment = match self.shared.segments.find(phy) {
             Some(segment) if phy >= min && phy < max => segment,
             _ => return Err(ReadError::OutOfRange { phy, min, max }),
         };
+        if self.shared.damaged.end_behind(phy).is_some() {
+            return Err(ReadError::Damaged { phy, path: segment.path().to_owned() });
+        }
         // Never look behind what is shown: the bytes there may still change.
         let end = segment.end().min(max);
         let peek_len = PEEK_LEN.min(end.since(phy) as usize);
@@ -863,7 +913,7 @@ impl Inner {
     /// Tells the scans of a read, and has the page cache told what they want of it.
     fn note_read(&self, reader: &Reader, from: PhyOffset, end: PhyOffset, cold: bool) {
         let mut orders = Vec::new();
-        self.scans.borrow_mut().on_read(reader, from, end, cold, self.shared.confirm(), &mut orders);
+        self.scans.borrow_mut().on_read(reader, from, end, cold, self, &mut orders);
         for order in orders {
             self.carry_out(order);
         }
@@ -872,8 +922,7 @@ impl Inner {
     fn carry_out(&self, order: CacheOrder) {
         let counters = &self.shared.counters;
         let (from, len) = match &order {
-            CacheOrder::ReadAhead { from, len, .. } => (*from, *len),
-            CacheOrder::Drop { from, len } => (*from, *len),
+            CacheOrder::ReadAhead { from, len } | CacheOrder::Drop { from, len } => (*from, *len),
         };
         let Some(segment) = self.shared.segments.find(from) else { return };
         // Blocks that are still to be written past the page cache stay out of it.
@@ -888,21 +937,13 @@ impl Inner {
         if is_drop && newest {
             return;
         }
-        if self.cache_orders.load(Ordering::Relaxed) >= CACHE_ORDERS_MAX {
-            counters.cache_orders_skipped.add(1);
-            return;
-        }
         self.cache_orders.fetch_add(1, Ordering::Relaxed);
         let counter = if is_drop { &counters.dropped_kib } else { &counters.read_ahead_kib };
         counter.add(len >> 10);
         let waiting = Arc::clone(&self.cache_orders);
         self.cache_thread.start(move || {
             match order {
-                CacheOrder::ReadAhead { was_cold, .. } => {
-                    let cold = segment.cached_len(from, len) < len / 2;
-                    was_cold.store(cold, Ordering::Release);
-                    segment.read_ahead(from, len);
-                }
+                CacheOrder::ReadAhead { .. } => segment.read_ahead(from, len),
                 CacheOrder::Drop { .. } => segment.drop_cached(from, len),
             }
             waiting.fetch_sub(1, Ordering::Relaxed);
@@ -916,6 +957,23 @@ fn len_in_file(tail: Option<PhyOffset>, at: PhyOffset, len: usize) -> usize {
     match tail {
         Some(tail) if tail < at.advance(len as u64) => tail.0.saturating_sub(at.0) as usize,
         _ => len,
+    }
+}
+
+impl PageCache for Inner {
+    fn log_end(&self) -> PhyOffset {
+        self.shared.confirm()
+    }
+
+    fn is_cold(&self, from: PhyOffset, len: u64) -> bool {
+        self.shared.segments.find(from).is_some_and(|segment| {
+            let len = len.min(segment.end().since(from));
+            segment.cached_len(from, len) < len / 2
+        })
+    }
+
+    fn is_busy(&self) -> bool {
+        self.cache_orders.load(Ordering::Relaxed) >= CACHE_ORDERS_MAX
     }
 }
 

@@ -1,5 +1,6 @@
 //! Consume queues and index built anew from the log: the old ones are moved aside, the store is opened as after their
-//! loss, and they go once the new ones are on stable storage. Blocking, for `kerolox rebuild`.
+//! loss, and they go once the new ones are on stable storage. Blocking, for `kerolox rebuild`. Queues whose messages have
+//! all expired stay as they are: nothing but their files knows how far they had counted.
 //!
 //! Killed at any step it leaves a store that lacks derived files, which the next start, or the next rebuild, completes:
 //! the note of a clean stop is taken back before anything is moved.
@@ -11,9 +12,10 @@ use super::layout::Layout;
 use super::open::{Closing, close, open};
 use super::open_error::{OpenError, io_at};
 use super::progress::Progress;
+use super::queues::queue_dir;
 use super::shared::StoreSettings;
 use crate::io::{StoreLock, disk, fsync_dir, replace_keeping_old};
-use crate::types::PhyOffset;
+use crate::types::{PhyOffset, QueueKey};
 
 /// What was built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,17 +28,25 @@ pub struct Rebuilt {
     pub index_files: u64,
 }
 
-/// Builds all derived files of the store anew. `queue_count`: how many queues had messages before, as far as is known;
-/// so many must be there again before a start takes the store for whole.
+/// What is known of the derived files before they are built anew.
+#[derive(Clone, Debug, Default)]
+pub struct RebuildPlan {
+    /// How many queues had messages; so many must be there again before a start takes the store for whole.
+    pub queue_count: u64,
+    /// Queues of which the log has messages, or may have some.
+    pub queues: Vec<QueueKey>,
+}
+
+/// Builds the derived files of the store anew.
 ///
 /// # Errors
 /// The store is in use, or its log cannot be opened: then the old files are back in their place.
-pub fn rebuild(settings: StoreSettings, queue_count: u64, memory_len: u64) -> Result<Rebuilt, OpenError> {
+pub fn rebuild(settings: StoreSettings, plan: &RebuildPlan, memory_len: u64) -> Result<Rebuilt, OpenError> {
     let layout = Layout::new(&settings.root);
-    let aside = Aside::new(&layout);
+    let aside = Aside::new(&layout, &plan.queues);
     // Dropped before the opening takes it for itself: a process has a file's lock once, not twice.
     let lock = StoreLock::take(layout.root())?;
-    forget_clean_stop(&layout, queue_count)?;
+    forget_clean_stop(&layout, plan.queue_count)?;
     aside.fill()?;
     drop(lock);
     let opened = match open(settings, memory_len) {
@@ -75,7 +85,7 @@ fn forget_clean_stop(layout: &Layout, queue_count: u64) -> Result<(), OpenError>
             Progress { clean: None, ..progress }.save(&path).map_err(io_at(&path))?;
         }
     }
-    let path = layout.own().join("recovery");
+    let path = layout.recovery();
     disk::remove_if_present(&path).map_err(io_at(&path))?;
     let path = layout.queue_count();
     replace_keeping_old(&path, queue_count.to_string().as_bytes()).map_err(io_at(&path))
@@ -86,28 +96,28 @@ struct Aside {
     root: PathBuf,
     own: PathBuf,
     folder: PathBuf,
-    /// In their place, and aside.
-    parts: [(PathBuf, PathBuf); 2],
+    /// Folders in their place, and aside: a queue's each, and that of the index.
+    parts: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Aside {
-    fn new(layout: &Layout) -> Aside {
+    fn new(layout: &Layout, queues: &[QueueKey]) -> Aside {
         let folder = layout.own().join("before-rebuild");
-        let parts = [(layout.consumequeue(), folder.join("consumequeue")), (layout.index(), folder.join("index"))];
+        let (queues_in_place, queues_aside) = (layout.consumequeue(), folder.join("consumequeue"));
+        let of_queue = |key| (queue_dir(&queues_in_place, key), queue_dir(&queues_aside, key));
+        let mut parts: Vec<_> = queues.iter().map(of_queue).collect();
+        parts.push((layout.index(), folder.join("index")));
         Aside { root: layout.root().to_owned(), own: layout.own(), folder, parts }
     }
 
     /// Moves the old files aside. Those of a rebuild that was killed are there already, and what it had made goes.
     fn fill(&self) -> Result<(), OpenError> {
         disk::make_folders(&self.folder).map_err(io_at(&self.folder))?;
-        for (place, aside) in &self.parts {
-            if !place.exists() {
-                continue;
-            }
+        for (place, aside) in self.parts.iter().filter(|(place, _)| place.exists()) {
             if aside.exists() {
                 disk::remove_tree(place).map_err(io_at(place))?;
             } else {
-                disk::rename(place, aside).map_err(io_at(place))?;
+                self.move_folder(place, aside)?;
             }
         }
         self.sync()
@@ -117,10 +127,22 @@ impl Aside {
     fn put_back(&self) -> Result<(), OpenError> {
         for (place, aside) in self.parts.iter().filter(|(_, aside)| aside.exists()) {
             disk::remove_tree(place).map_err(io_at(place))?;
-            disk::rename(aside, place).map_err(io_at(place))?;
+            self.move_folder(aside, place)?;
         }
         self.sync()?;
         self.remove()
+    }
+
+    fn move_folder(&self, from: &Path, to: &Path) -> Result<(), OpenError> {
+        for dir in [to, from].into_iter().filter_map(Path::parent) {
+            disk::make_folders(dir).map_err(io_at(dir))?;
+        }
+        disk::rename(from, to).map_err(io_at(from))?;
+        // The new name first: a folder with two names is found, one with none is not.
+        for dir in [to, from].into_iter().filter_map(Path::parent) {
+            fsync_dir(dir).map_err(io_at(dir))?;
+        }
+        Ok(())
     }
 
     fn remove(&self) -> Result<(), OpenError> {
@@ -149,8 +171,12 @@ mod tests {
         store
     }
 
+    fn plan() -> RebuildPlan {
+        RebuildPlan { queue_count: 2, queues: vec![QueueKey::new("A", 0), QueueKey::new("B", 0)] }
+    }
+
     fn rebuild_store(store: &TestStore) -> Result<Rebuilt, OpenError> {
-        rebuild(store.settings.clone(), 2, 1 << 30)
+        rebuild(store.settings.clone(), &plan(), 1 << 30)
     }
 
     /// The derived files by name, but for those of the index, whose names are times.
@@ -190,23 +216,22 @@ mod tests {
             |store: &TestStore| assert_eq!(rebuild_store(store).unwrap().units, 36),
         ] {
             for unclean in [false, true] {
-                for part in 0..3 {
+                for part in 0..4 {
                     let store = sound();
                     let before = derived(&store);
                     if unclean {
                         fs::write(store.layout().abort(), "1").unwrap();
                     }
-                    let aside = Aside::new(&store.layout());
+                    let aside = Aside::new(&store.layout(), &plan().queues);
                     forget_clean_stop(&store.layout(), 2).unwrap();
-                    if part < 2 {
+                    if part < 3 {
                         fs::create_dir_all(&aside.folder).unwrap();
-                        fs::rename(&aside.parts[0].0, &aside.parts[0].1).unwrap();
-                        if part == 1 {
-                            fs::rename(&aside.parts[1].0, &aside.parts[1].1).unwrap();
+                        for (place, aside_of_it) in &aside.parts[..part] {
+                            aside.move_folder(place, aside_of_it).unwrap();
                         }
                     } else {
                         aside.fill().unwrap();
-                        // It had got so far as to build one file, wrong since the log was not synced.
+                        // It had got so far as to build one file.
                         fs::create_dir_all(store.queue_file("A", 0, 0).parent().unwrap()).unwrap();
                         store.write_unit("A", 0, 0, &store.sent[0].unit);
                     }
@@ -227,5 +252,26 @@ mod tests {
         assert!(error.contains("missing"), "{error}");
         assert_eq!(derived(&store), before);
         assert!(!store.layout().own().join("before-rebuild").exists());
+    }
+
+    #[test]
+    fn a_queue_whose_messages_have_all_expired_keeps_its_count() {
+        let key = QueueKey::new("Old", 0);
+        let mut store = TestStore::new();
+        for _ in 0..12 {
+            store.put("Old", 0, 200);
+        }
+        for _ in 0..24 {
+            store.put("B", 0, 200);
+        }
+        store.open_check_close();
+        fs::remove_file(store.segment(0)).unwrap();
+        let plan = RebuildPlan { queue_count: 2, queues: vec![QueueKey::new("B", 0)] };
+        let rebuilt = rebuild(store.settings.clone(), &plan, 1 << 30).unwrap();
+        assert_eq!((rebuilt.queues, rebuilt.units), (2, 24));
+        let opened = store.open().unwrap();
+        let queues = opened.queues.list();
+        let old = queues.iter().map(|(_, queue)| queue).find(|queue| *queue.key() == key).unwrap();
+        assert_eq!((old.min().0, old.max().0), (12, 12));
     }
 }

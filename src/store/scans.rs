@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cold_reads::Reader;
 use crate::types::PhyOffset;
@@ -29,14 +29,16 @@ const SCANS_MAX: usize = 64;
 const SCANS_OF_READER_MAX: usize = 8;
 /// Windows kept because another scan follows; beyond it that one seems to stand still.
 const WINDOWS_MAX: usize = 64;
+/// Windows that wait for the page cache to take orders again; the oldest then stay in it.
+const WINDOWS_WAITING_MAX: usize = 1024;
 /// After so many windows in a row that were in memory already, there is nothing to do for a scan.
 const WARM_WINDOWS_MAX: u32 = 4;
 
 /// An order for the page cache.
 #[derive(Clone, Debug)]
 pub(super) enum CacheOrder {
-    /// Read `[from, from + len)`, after noting in `was_cold` whether it was mostly not there.
-    ReadAhead { from: PhyOffset, len: u64, was_cold: Arc<AtomicBool> },
+    /// Read `[from, from + len)`.
+    ReadAhead { from: PhyOffset, len: u64 },
     /// Drop it. It may hold what must stay: the caller knows the log's end.
     Drop { from: PhyOffset, len: u64 },
 }
@@ -71,6 +73,16 @@ impl ScanPlaces {
     }
 }
 
+/// What a step needs to know of the world.
+pub(super) trait PageCache {
+    /// Nothing is read ahead beyond it.
+    fn log_end(&self) -> PhyOffset;
+    /// Is a part of the log mostly not in memory?
+    fn is_cold(&self, from: PhyOffset, len: u64) -> bool;
+    /// Are so many orders under way that no more should come?
+    fn is_busy(&self) -> bool;
+}
+
 /// The scans of one core.
 pub(super) struct Scans {
     places: Arc<ScanPlaces>,
@@ -97,7 +109,8 @@ struct Scan {
 struct Window {
     from: PhyOffset,
     len: u64,
-    was_cold: Arc<AtomicBool>,
+    /// Not in memory before the scan came.
+    was_cold: bool,
 }
 
 impl Scans {
@@ -111,14 +124,13 @@ impl Scans {
     }
 
     /// A reader has read messages in `[from, end)` of the log, or is about to; `cold`: they had to come from the disk.
-    /// `log_end`: nothing is read ahead beyond it.
     pub(super) fn on_read(
         &mut self,
         reader: &Reader,
         from: PhyOffset,
         end: PhyOffset,
         cold: bool,
-        log_end: PhyOffset,
+        cache: &dyn PageCache,
         orders: &mut Vec<CacheOrder>,
     ) {
         self.turn += 1;
@@ -133,8 +145,10 @@ impl Scans {
         };
         scan.used = self.turn;
         scan.advance(end, cold);
-        scan.read_ahead(log_end, orders);
-        scan.drop_behind(&self.places, orders);
+        if !cache.is_busy() {
+            scan.read_ahead(cache, orders);
+            scan.drop_behind(&self.places, orders);
+        }
         self.places.set(scan.place, scan.at.0);
         if scan.warm_in_a_row >= WARM_WINDOWS_MAX {
             self.end(reader, index, orders);
@@ -183,7 +197,7 @@ impl Scans {
         }
         self.count -= 1;
         self.places.set(scan.place, FREE);
-        for window in scan.windows.into_iter().filter(|window| window.was_cold.load(Ordering::Acquire)) {
+        for window in scan.windows.into_iter().filter(|window| window.was_cold) {
             if !self.places.is_followed(None, window.from, window.end()) {
                 orders.push(CacheOrder::Drop { from: window.from, len: window.len });
             }
@@ -222,23 +236,29 @@ impl Scan {
             && end > ahead_to
         {
             // It was faster, and read this itself.
-            let window = Window { from: ahead_to, len: end.since(ahead_to), was_cold: Arc::new(AtomicBool::new(cold)) };
+            let window = Window { from: ahead_to, len: end.since(ahead_to), was_cold: cold };
             self.windows.push_back(window);
             self.ahead_to = Some(end);
+            if self.windows.len() > WINDOWS_WAITING_MAX {
+                self.windows.pop_front();
+            }
         }
     }
 
-    fn read_ahead(&mut self, log_end: PhyOffset, orders: &mut Vec<CacheOrder>) {
+    fn read_ahead(&mut self, cache: &dyn PageCache, orders: &mut Vec<CacheOrder>) {
         if self.reads < READS_MIN {
             return;
         }
         // From the window's start: the first reads of a scan brought in parts of it.
         let mut from = self.ahead_to.unwrap_or(PhyOffset(self.at.0 - self.at.0 % WINDOW_LEN));
-        let to = self.at.advance(self.ahead_len).min(log_end);
+        let to = self.at.advance(self.ahead_len).min(cache.log_end());
         while from < to {
             let end = PhyOffset((from.0 / WINDOW_LEN + 1) * WINDOW_LEN);
-            let (len, was_cold) = (end.since(from), Arc::new(AtomicBool::new(false)));
-            orders.push(CacheOrder::ReadAhead { from, len, was_cold: Arc::clone(&was_cold) });
+            let len = end.since(from);
+            let was_cold = cache.is_cold(from, len);
+            if was_cold {
+                orders.push(CacheOrder::ReadAhead { from, len });
+            }
             self.windows.push_back(Window { from, len, was_cold });
             from = end;
             self.ahead_len = (self.ahead_len * 2).min(AHEAD_LEN_MAX);
@@ -250,7 +270,7 @@ impl Scan {
         while let Some(window) = self.windows.front()
             && window.end().advance(LAG_LEN) <= self.at
         {
-            let cold = window.was_cold.load(Ordering::Acquire);
+            let cold = window.was_cold;
             if cold && self.windows.len() <= WINDOWS_MAX && places.is_followed(self.place, window.from, window.end()) {
                 return;
             }
@@ -271,14 +291,34 @@ mod tests {
 
     struct Log {
         scans: Scans,
-        end: PhyOffset,
+        cache: Cache,
+    }
+
+    struct Cache {
+        log_end: PhyOffset,
         /// Is what is read ahead in memory already?
         warm: bool,
+        busy: bool,
+    }
+
+    impl PageCache for Cache {
+        fn log_end(&self) -> PhyOffset {
+            self.log_end
+        }
+
+        fn is_cold(&self, _from: PhyOffset, _len: u64) -> bool {
+            !self.warm
+        }
+
+        fn is_busy(&self) -> bool {
+            self.busy
+        }
     }
 
     impl Log {
         fn new(places: &Arc<ScanPlaces>) -> Log {
-            Log { scans: Scans::new(Arc::clone(places)), end: PhyOffset(1 << 40), warm: false }
+            let cache = Cache { log_end: PhyOffset(1 << 40), warm: false, busy: false };
+            Log { scans: Scans::new(Arc::clone(places)), cache }
         }
 
         /// Reads `[from, to)` in steps; gives the ranges read ahead and those dropped, each as start and end.
@@ -287,13 +327,10 @@ mod tests {
             for at in (from..to).step_by(READ_LEN as usize) {
                 let (at, end) = (PhyOffset(at), PhyOffset((at + READ_LEN).min(to)));
                 let mut orders = Vec::new();
-                self.scans.on_read(&Reader::Group(group.into()), at, end, cold, self.end, &mut orders);
+                self.scans.on_read(&Reader::Group(group.into()), at, end, cold, &self.cache, &mut orders);
                 for order in orders {
                     match order {
-                        CacheOrder::ReadAhead { from, len, was_cold } => {
-                            was_cold.store(!self.warm, Ordering::Release);
-                            ahead.push([from.0, from.0 + len]);
-                        }
+                        CacheOrder::ReadAhead { from, len } => ahead.push([from.0, from.0 + len]),
                         CacheOrder::Drop { from, len } => dropped.push([from.0, from.0 + len]),
                     }
                 }
@@ -333,13 +370,12 @@ mod tests {
     #[test]
     fn what_was_in_memory_before_is_not_dropped_and_ends_the_scan() {
         let mut log = Log::new(&places());
-        log.warm = true;
+        log.cache.warm = true;
         let (ahead, dropped) = log.read("G", 0, 64 << 20, false);
         assert_eq!((ahead.len(), dropped.len()), (0, 0), "no cold read, no scan");
         log.read("G", 0, READ_LEN, true);
         let (ahead, dropped) = log.read("G", READ_LEN, 64 << 20, false);
-        assert!(dropped.is_empty() && log.scans.is_empty(), "{dropped:?}");
-        assert!(ahead.last().unwrap()[1] < 20 << 20, "it stops to look ahead: {ahead:?}");
+        assert!(ahead.is_empty() && dropped.is_empty() && log.scans.is_empty(), "{ahead:?} {dropped:?}");
     }
 
     #[test]
@@ -406,9 +442,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_while_the_page_cache_takes_no_orders_is_dropped_later() {
+        let mut log = Log::new(&places());
+        log.read("G", 0, 1 << 20, true);
+        log.cache.busy = true;
+        assert_eq!(log.read("G", 1 << 20, 20 << 20, true), (vec![], vec![]));
+        log.cache.busy = false;
+        let (ahead, dropped) = log.read("G", 20 << 20, 21 << 20, true);
+        assert!(ahead[0][0] >= 20 << 20 && is_one_range(&dropped), "{ahead:?} {dropped:?}");
+        assert_eq!((dropped[0][0], dropped.last().unwrap()[1] >> 20), (0, 17));
+    }
+
+    #[test]
     fn nothing_is_read_ahead_beyond_the_end_of_the_log() {
         let mut log = Log::new(&places());
-        log.end = PhyOffset(3 << 20);
+        log.cache.log_end = PhyOffset(3 << 20);
         let (ahead, _) = log.read("G", 0, 3 << 20, true);
         assert_eq!(ahead.last().unwrap()[1], 3 << 20);
     }

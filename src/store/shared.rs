@@ -1,17 +1,19 @@
 //! What all cores know of the store: how far the log is appended, flushed and shown, and what is being waited for.
 
-use std::borrow::Cow;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 
+use super::quarantine::DamagedRegions;
 use super::scans::ScanPlaces;
+use crate::config::ZeroAhead;
 use crate::io::{AppendMode, LogTail, SegmentSet, SyncCall};
-use crate::metrics::Counters;
+use crate::metrics::{Counters, Traffic, TrafficTotals};
 use crate::types::PhyOffset;
 
 /// Scans that know of each other, over all cores.
@@ -38,6 +40,81 @@ impl std::fmt::Display for StageTimes {
     }
 }
 
+/// What a put wants of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutFlush {
+    /// What its topic says, whatever the node's default is.
+    pub topic: Option<FlushMode>,
+    /// May its sender be kept waiting? Not for WAIT=false.
+    pub may_wait: bool,
+}
+
+/// What a loss of power would take: what is appended and not on stable storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossWindow {
+    pub len: u64,
+    /// Age of the oldest such byte; 0 if there is none.
+    pub ms: u64,
+}
+
+/// Whether the store takes messages, and if not, why. Reads go on in every state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health<'a> {
+    Ok,
+    /// A write or sync of the commit log failed; only a restart, which recovers, ends this.
+    Poisoned(&'a Poison),
+    /// The disk is too full to take messages, with path, usage and limit; ends by itself once there is room.
+    DiskFull(Arc<String>),
+    /// A consume queue or index file cannot be made or extended; ends by itself once it can.
+    BuilderStuck,
+    Stopping,
+}
+
+/// What poisoned the writer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Poison {
+    /// `write` or `sync`.
+    pub what: &'static str,
+    pub path: PathBuf,
+    pub why: String,
+    /// Nothing at or above this position is promised.
+    pub flushed: PhyOffset,
+}
+
+impl Health<'_> {
+    /// One word for machines.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Health::Ok => "ok",
+            Health::Poisoned(_) => "poisoned",
+            Health::DiskFull(_) => "disk-full",
+            Health::BuilderStuck => "builder-stuck",
+            Health::Stopping => "stopping",
+        }
+    }
+}
+
+/// The whole sentence: what is wrong and what to do.
+impl fmt::Display for Health<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Health::Ok => f.write_str("the node takes messages"),
+            Health::Poisoned(Poison { what, path, why, flushed }) => write!(
+                f,
+                "a {what} of the commit log failed ({}: {why}); what is on stable storage ends at {flushed}, and the node \
+                 takes no messages until it is restarted",
+                path.display()
+            ),
+            Health::DiskFull(why) => f.write_str(why),
+            Health::BuilderStuck => f.write_str(
+                "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or \
+                 raise the limit of open files",
+            ),
+            Health::Stopping => f.write_str("the node is stopping"),
+        }
+    }
+}
+
 /// Checked settings of the store; plain values, as hot code wants them.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
@@ -60,8 +137,8 @@ pub struct StoreSettings {
     pub sync_timeout_ms: u64,
     pub consumequeue_flush_interval_ms: u64,
     pub consumequeue_thorough_interval_ms: u64,
-    /// Zero the log ahead of the append point.
-    pub zero_ahead: bool,
+    /// Zero the log ahead of the append point; auto: once somebody waits for flushes.
+    pub zero_ahead: ZeroAhead,
     /// Delay of each level, in ms; what recovery needs to know when a delayed message is due.
     pub delays_ms: Vec<i64>,
     /// Bounds of what may be on its way to the writer, over all shards.
@@ -116,13 +193,24 @@ pub struct Shared {
     pub segments: SegmentSet,
     /// The newest part of the log where the page cache does not hold it (append mode `dma`).
     pub tail: Option<Arc<LogTail>>,
+    /// Where the log is damaged; readers step over it.
+    pub damaged: DamagedRegions,
     /// End of the log in the page cache.
     appended: AtomicU64,
     /// End of the log on stable storage.
     flushed: AtomicU64,
     /// End of what dispatch and readers may see.
     confirm: AtomicU64,
-    poisoned: AtomicBool,
+    /// When the oldest byte between `flushed` and `appended` was appended (steady ms); `u64::MAX`: there is none.
+    unflushed_since_ms: AtomicU64,
+    /// When the oldest put of the turn that runs came in (steady ms); 0: none runs.
+    turn_opened_ms: AtomicU64,
+    /// When the turn that runs began (steady ms); 0: none runs.
+    turn_since_ms: AtomicU64,
+    /// Bytes of records that builders of consume queues were told of, and of those that they have built.
+    dispatched_len: AtomicU64,
+    built_len: AtomicU64,
+    poison: OnceLock<Poison>,
     /// Builders that cannot go on (their disk is full): no puts until all can.
     builders_stuck: AtomicU32,
     /// Why the disk is too full to take messages, if it is. By the control core.
@@ -137,6 +225,8 @@ pub struct Shared {
     /// Store time of the newest flushed record, for the checkpoint.
     pub flushed_stored_at: AtomicU64,
     pub counters: Counters,
+    /// What each shard has put and got; one element a [`Submitter`](super::Submitter).
+    pub traffic: boxcar::Vec<Arc<Traffic>>,
     /// Bytes of physical memory, for what counts as "in memory".
     memory_len: u64,
     pub(super) scan_places: Arc<ScanPlaces>,
@@ -149,10 +239,16 @@ impl Shared {
             tail: (settings.append == AppendMode::Dma).then(LogTail::new),
             settings,
             segments,
+            damaged: DamagedRegions::default(),
             appended: AtomicU64::new(end.0),
             flushed: AtomicU64::new(end.0),
             confirm: AtomicU64::new(end.0),
-            poisoned: AtomicBool::new(false),
+            unflushed_since_ms: AtomicU64::new(u64::MAX),
+            turn_opened_ms: AtomicU64::new(0),
+            turn_since_ms: AtomicU64::new(0),
+            dispatched_len: AtomicU64::new(0),
+            built_len: AtomicU64::new(0),
+            poison: OnceLock::new(),
             builders_stuck: AtomicU32::new(0),
             disk_full: ArcSwapOption::empty(),
             stopping: AtomicBool::new(false),
@@ -162,6 +258,7 @@ impl Shared {
             inflight_len: AtomicU64::new(0),
             flushed_stored_at: AtomicU64::new(0),
             counters: Counters::default(),
+            traffic: boxcar::Vec::new(),
             memory_len,
             scan_places: Arc::new(ScanPlaces::new(SCANS_MAX)),
         }
@@ -202,12 +299,86 @@ impl Shared {
         self.confirm.store(end.0, Ordering::Release);
     }
 
-    pub fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
+    /// How much, and how old, what a loss of power would take is now.
+    pub fn loss_window(&self) -> LossWindow {
+        // In this order: what is flushed later was appended before.
+        let flushed = self.flushed();
+        let since_ms = self.unflushed_since_ms.load(Ordering::Acquire);
+        match self.appended().0.saturating_sub(flushed.0) {
+            0 => LossWindow::default(),
+            len => LossWindow { len, ms: crate::io::steady_ms().saturating_sub(since_ms) },
+        }
     }
 
-    pub fn poison(&self) {
-        self.poisoned.store(true, Ordering::Release);
+    pub fn set_unflushed_since(&self, since_ms: Option<u64>) {
+        self.unflushed_since_ms.store(since_ms.unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// How long the oldest put of the turn that runs has been waiting, in ms; 0 if none runs.
+    pub fn head_wait_ms(&self) -> u64 {
+        match self.turn_opened_ms.load(Ordering::Relaxed) {
+            0 => 0,
+            opened_ms => crate::io::steady_ms().saturating_sub(opened_ms),
+        }
+    }
+
+    /// 0: none runs.
+    pub fn turn_since_ms(&self) -> u64 {
+        self.turn_since_ms.load(Ordering::Relaxed)
+    }
+
+    pub fn set_turn_since(&self, since_ms: u64) {
+        self.turn_since_ms.store(since_ms, Ordering::Relaxed);
+    }
+
+    /// How long the turn that runs has been at it, in ms; 0 if none runs.
+    pub fn turn_ms(&self) -> u64 {
+        match self.turn_since_ms() {
+            0 => 0,
+            since_ms => crate::io::steady_ms().saturating_sub(since_ms),
+        }
+    }
+
+    /// By the writer core.
+    pub fn note_dispatched(&self, len: u64) {
+        self.dispatched_len.fetch_add(len, Ordering::Relaxed);
+    }
+
+    /// By any shard that builds.
+    pub fn note_built(&self, len: u64) {
+        self.built_len.fetch_add(len, Ordering::Relaxed);
+    }
+
+    /// Bytes of records that builders were told of and have not built.
+    pub fn dispatch_behind(&self) -> u64 {
+        let built = self.built_len.load(Ordering::Acquire);
+        self.dispatched_len.load(Ordering::Relaxed).saturating_sub(built)
+    }
+
+    /// Puts on their way to the writer, over all shards.
+    pub fn inflight_count(&self) -> u64 {
+        self.inflight_count.load(Ordering::Relaxed)
+    }
+
+    /// What all shards have put and got so far.
+    pub fn traffic_totals(&self) -> TrafficTotals {
+        let mut totals = TrafficTotals::default();
+        self.traffic.iter().for_each(|(_, shard)| totals.add(shard));
+        totals
+    }
+
+    /// 0: no turn runs.
+    pub fn set_turn_opened(&self, opened_ms: u64) {
+        self.turn_opened_ms.store(opened_ms, Ordering::Relaxed);
+    }
+
+    pub fn is_poisoned(&self) -> bool {
+        self.poison.get().is_some()
+    }
+
+    /// The first reason stays: what fails later follows from it.
+    pub fn set_poison(&self, poison: Poison) {
+        let _ = self.poison.set(poison);
     }
 
     /// One more builder cannot go on.
@@ -235,22 +406,32 @@ impl Shared {
         self.stopping.store(true, Ordering::Release);
     }
 
+    /// Whether puts are taken now; what cannot mend itself comes first.
+    pub fn health(&self) -> Health<'_> {
+        if let Some(poison) = self.poison.get() {
+            Health::Poisoned(poison)
+        } else if let Some(why) = self.disk_full() {
+            Health::DiskFull(why)
+        } else if self.builders_stuck.load(Ordering::Acquire) > 0 {
+            Health::BuilderStuck
+        } else if self.stopping.load(Ordering::Acquire) {
+            Health::Stopping
+        } else {
+            Health::Ok
+        }
+    }
+
     /// Why no put is taken now, if so.
-    pub fn refusal(&self) -> Option<Cow<'static, str>> {
-        if self.is_poisoned() {
-            return Some(
-                "a write or sync of the commit log failed; the node takes no messages until it is restarted".into(),
-            );
+    pub fn refusal(&self) -> Option<String> {
+        match self.health() {
+            Health::Ok => None,
+            health => Some(health.to_string()),
         }
-        if let Some(why) = self.disk_full.load().as_ref() {
-            return Some(why.to_string().into());
-        }
-        if self.builders_stuck.load(Ordering::Acquire) > 0 {
-            return Some(
-                "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or raise the limit of open files".into(),
-            );
-        }
-        self.stopping.load(Ordering::Acquire).then(|| "the node is stopping".into())
+    }
+
+    /// The policy of a put: that of its topic, else the node's.
+    pub fn flush_mode(&self, topic: Option<FlushMode>) -> FlushMode {
+        topic.unwrap_or(self.settings.flush)
     }
 
     /// How long the newest write and flush took.

@@ -11,10 +11,11 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::queues::QueueView;
-use super::shared::{Shared, StageTimes};
+use super::shared::{FlushMode, PutFlush, Shared, StageTimes};
 use crate::dispatch::{Receiver, Sender};
 use crate::format::record::{EncodeError, RecordSpec};
 use crate::io;
+use crate::metrics::Traffic;
 use crate::types::{KeyHash, PhyOffset, QueueHandle, QueueOffset, TagsCode};
 
 /// Bytes of buffer that a batch may keep when it is used again.
@@ -95,7 +96,10 @@ pub struct Put {
     pub queue: QueueHandle,
     pub records: u32,
     pub len: u32,
+    /// Answered once it is on stable storage, and not before.
     pub wait: bool,
+    /// Shown to readers once it is on stable storage, and not before; on a sync node everything is.
+    pub hold: bool,
 }
 
 #[derive(Debug)]
@@ -151,6 +155,8 @@ struct Pending {
     done: Box<dyn FnOnce(PutOutcome)>,
     record_lens: SmallVec<[u32; 1]>,
     len: u64,
+    /// When its batch was opened (steady clock, µs).
+    opened_us: u64,
 }
 
 /// The shard's side of the hand-over. Lives on one shard core.
@@ -160,12 +166,18 @@ pub struct Submitter {
     pending: RefCell<Slab<Pending>>,
     spare: RefCell<Vec<SubmitBatch>>,
     wake: LocalWake,
+    opened_us: Cell<u64>,
+    traffic: Arc<Traffic>,
 }
 
 impl Submitter {
     pub fn new(shared: Arc<Shared>) -> Rc<Submitter> {
+        let traffic = Arc::new(Traffic::default());
+        shared.traffic.push(Arc::clone(&traffic));
         Rc::new(Submitter {
             shared,
+            opened_us: Cell::new(0),
+            traffic,
             batch: RefCell::default(),
             pending: RefCell::default(),
             spare: RefCell::default(),
@@ -178,16 +190,34 @@ impl Submitter {
         self.pending.borrow().len()
     }
 
+    /// What this shard has put and got.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
     /// Encodes the messages into this turn's batch; all share one queue and are stored back to back. `done` runs on
     /// this shard exactly once, unless an error is returned.
     pub fn put(
         &self,
         messages: &[Message<'_>],
-        wait: bool,
+        flush: PutFlush,
+        done: Box<dyn FnOnce(PutOutcome)>,
+    ) -> Result<(), PutRefusal> {
+        let encoded = self.try_put(messages, flush, done);
+        if encoded.is_err() {
+            self.traffic.note_failed_put();
+        }
+        encoded
+    }
+
+    fn try_put(
+        &self,
+        messages: &[Message<'_>],
+        flush: PutFlush,
         done: Box<dyn FnOnce(PutOutcome)>,
     ) -> Result<(), PutRefusal> {
         if let Some(why) = self.shared.refusal() {
-            return Err(PutRefusal::NotAvailable(why.into_owned()));
+            return Err(PutRefusal::NotAvailable(why));
         }
         let Some(first) = messages.first() else {
             return Err(PutRefusal::MessageIllegal("a batch without messages".into()));
@@ -218,18 +248,23 @@ impl Submitter {
                 return Err(refusal);
             }
         };
-        let token = self.pending.borrow_mut().insert(Pending { done, record_lens, len });
+        if puts == 0 {
+            let now_us = io::steady_us();
+            self.opened_us.set(now_us);
+            batch.opened_ms = now_us / 1000;
+            self.wake.wake();
+        }
+        let opened_us = self.opened_us.get();
+        let token = self.pending.borrow_mut().insert(Pending { done, record_lens, len, opened_us });
+        let is_sync = self.shared.flush_mode(flush.topic) == FlushMode::Sync;
         batch.puts.push(Put {
             token: u32::try_from(token).expect("bounded by what may be on its way"),
             queue: first.queue.handle(),
             records: messages.len() as u32,
             len: len as u32,
-            wait,
+            wait: is_sync && flush.may_wait,
+            hold: is_sync,
         });
-        if puts == 0 {
-            batch.opened_ms = io::steady_ms();
-            self.wake.wake();
-        }
         Ok(())
     }
 
@@ -285,9 +320,17 @@ impl Submitter {
     /// Runs the callbacks of answered puts until the writer is gone. Runs on the shard core.
     pub async fn run_replies(self: Rc<Self>, mut from_writer: Receiver<ReplyBatch>) {
         while let Ok(batch) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
+            let now_us = io::steady_us();
             for reply in batch.replies {
-                let Pending { done, record_lens, len } = self.pending.borrow_mut().remove(reply.token as usize);
+                let Pending { done, record_lens, len, opened_us } =
+                    self.pending.borrow_mut().remove(reply.token as usize);
                 self.shared.leave(1, len);
+                match reply.status {
+                    PutStatus::Ok | PutStatus::FlushDiskTimeout => {
+                        self.traffic.note_put(record_lens.len() as u64, len, now_us.saturating_sub(opened_us));
+                    }
+                    _ => self.traffic.note_failed_put(),
+                }
                 done(PutOutcome {
                     status: reply.status,
                     queue_offset: reply.queue_offset,

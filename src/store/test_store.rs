@@ -1,25 +1,33 @@
 //! Stores made by hand for the tests of opening and recovery: the log is written record by record with `format` alone,
 //! as a broker leaves it, and everything derived is checked against what was written.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::layout::Layout;
-use super::open::{Closing, OpenedStore, close, open, save_checkpoint};
+use super::open::{Closing, OpenedStore, close, open, open_saving, save_checkpoint};
 use super::open_error::OpenError;
 use super::progress::Progress;
+use super::quarantine::{self, region_unit};
 use super::queues::queue_dir;
 use super::shared::{FlushMode, ReadSettings, StoreSettings};
+use crate::config::ZeroAhead;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::names;
 use crate::format::record::{self, RecordSpec};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::index::IndexFile;
+use crate::io::disk::{Answer, Change};
+use crate::io::tap::{Tap, Watch};
 use crate::io::{AppendMode, SyncCall};
 use crate::types::{KeyHash, PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp};
 
@@ -84,7 +92,7 @@ impl TestStore {
             sync_timeout_ms: 2500,
             consumequeue_flush_interval_ms: 1000,
             consumequeue_thorough_interval_ms: 60_000,
-            zero_ahead: false,
+            zero_ahead: ZeroAhead::Off,
             delays_ms: vec![1000, 5000],
             inflight_len_max: 1 << 20,
             inflight_count_max: 1000,
@@ -164,6 +172,44 @@ impl TestStore {
         sent
     }
 
+    /// The message of this number is lost in a damaged region: its slot leads there, and nobody finds it by a key.
+    pub fn lose(&mut self, number: usize, region: (PhyOffset, PhyOffset)) {
+        let sent = &mut self.sent[number];
+        sent.unit = region_unit(region.0, region.1);
+        sent.keys.clear();
+    }
+
+    /// The same where the region is the message's record alone.
+    pub fn lose_alone(&mut self, number: usize) {
+        let Unit { phy, len, .. } = self.sent[number].unit;
+        self.lose(number, (phy, phy.advance(u64::from(len))));
+    }
+
+    /// The same for a message that said another queue offset than the one it lost.
+    pub fn lose_at(&mut self, number: usize, offset: u64) {
+        self.lose_alone(number);
+        self.sent[number].offset = QueueOffset(offset);
+        let queue = self.sent[number].queue.clone();
+        let last = self.sent.iter().filter(|sent| sent.queue == queue).map(|sent| sent.offset.0).max();
+        self.counters.insert(queue, last.map_or(0, |last| last + 1));
+    }
+
+    /// Damaged regions on the list, as (start, end), and what was found there; they and their copies agree.
+    pub fn damaged(&self) -> Vec<(u64, u64, String)> {
+        let (list, copies) = (quarantine::list(&self.layout()).unwrap(), self.quarantine());
+        let mut damaged = Vec::new();
+        for region in list {
+            assert_eq!(copies[&region.copy].len() as u64, region.len, "{region:?}");
+            if region.kind == quarantine::Kind::Damaged {
+                let log = fs::read(self.segment(region.phy)).unwrap();
+                let at = (region.phy % SEGMENT_LEN) as usize;
+                assert_eq!(copies[&region.copy], log[at..at + region.len as usize], "{region:?}");
+                damaged.push((region.phy, region.phy + region.len, region.why));
+            }
+        }
+        damaged
+    }
+
     /// Twelve messages of topic A in the oldest segments, then only B in the newer ones, one queue each.
     pub fn of_two_topics() -> TestStore {
         let mut store = TestStore::new();
@@ -234,6 +280,23 @@ impl TestStore {
         open(self.settings.clone(), 1 << 30)
     }
 
+    /// The same with a recovery that saves how far it is as often as it can, in a process that is killed at its `n`th
+    /// change of a file.
+    pub fn open_killed_at(&self, n: u64) -> Result<OpenedStore, OpenError> {
+        struct Killed {
+            changes: Cell<u64>,
+            at: u64,
+        }
+        impl Tap for Killed {
+            fn ask(&self, _: &Change<'_>) -> io::Result<Answer> {
+                self.changes.set(self.changes.get() + 1);
+                if self.changes.get() > self.at { Err(io::Error::other("killed")) } else { Ok(Answer::Do) }
+            }
+        }
+        let _watch = Watch::start(Rc::new(Killed { changes: Cell::new(0), at: n }));
+        open_saving(self.settings.clone(), 1 << 30, Duration::ZERO)
+    }
+
     /// Why it cannot be opened, seeing to it that no byte was changed.
     pub fn refusal(&self) -> String {
         let before = self.snapshot();
@@ -266,8 +329,10 @@ impl TestStore {
     /// Are all messages that were put where they should be, and nothing else?
     pub fn check(&self, opened: &OpenedStore) {
         assert_eq!(opened.writer_start.end, self.end);
-        let newest = self.sent.iter().map(|sent| sent.stored_at).max().unwrap_or(Timestamp(0));
-        assert_eq!(opened.writer_start.last_stored_at, newest);
+        // What a damaged record says of its time counts for nothing, unless its damage shows only later.
+        let newest = |of: &dyn Fn(&&Sent) -> bool| self.sent.iter().filter(of).map(|sent| sent.stored_at).max();
+        let newest = [newest(&|sent| !sent.keys.is_empty()), newest(&|_| true)].map(Option::unwrap_or_default);
+        assert!(newest.contains(&opened.writer_start.last_stored_at), "{newest:?}");
         let queues = opened.queues.list().iter().map(|(_, queue)| Arc::clone(queue)).collect::<Vec<_>>();
         let mut counters = opened.writer_start.counters.clone();
         for view in queues.iter() {
@@ -339,10 +404,11 @@ impl TestStore {
         names.into_iter().filter(|name| now.get(*name) != before.get(*name)).cloned().collect()
     }
 
-    /// What was cut from the log, by file name.
+    /// The copies of what was cut from the log or found damaged, by file name.
     pub fn quarantine(&self) -> BTreeMap<String, Vec<u8>> {
-        let dir = self.layout().quarantine();
-        let files = self.snapshot().into_iter().filter(|(path, _)| path.starts_with(&dir));
+        let (dir, list) = (self.layout().quarantine(), self.layout().quarantine_list());
+        let is_list = |path: &Path| path.with_extension("json") == list || path.with_extension("") == list;
+        let files = self.snapshot().into_iter().filter(|(path, _)| path.starts_with(&dir) && !is_list(path));
         files.map(|(path, bytes)| (path.file_name().unwrap().to_str().unwrap().to_owned(), bytes)).collect()
     }
 }

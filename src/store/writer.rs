@@ -1,13 +1,19 @@
 //! The writer role: drains the shards' rings, numbers and writes what they encoded, flushes it, and gives out answers
 //! and dispatch entries. One executor runs it; nothing else touches the end of the log.
 //!
-//! A turn: all batches that wait become one piece of log (two if it rolls), one write, and in sync mode one flush. While
-//! a write or flush runs, the next turn gathers in the rings, so load makes batches and no timer is needed.
+//! A turn: all batches that wait become one piece of log (two if it rolls), one write, and one flush if somebody waits
+//! for it. While a write or flush runs, the next turn gathers in the rings, so load makes batches and no timer is needed.
+//!
+//! What readers see follows the policies of node and topics. On a sync node it is what is flushed, of every topic. On an
+//! async node it is what is written; only puts of sync topics are held until they are flushed, and with them what comes
+//! behind them in the same queue, since a queue's units are given out in their order. Other queues do not wait for them:
+//! no turn of an async node waits for a flush, a task of its own does.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -15,8 +21,9 @@ use std::time::{Duration, Instant};
 
 use super::layout::Layout;
 use super::outlet::Outlet;
-use super::shared::{FlushMode, Shared};
+use super::shared::{FlushMode, Poison, Shared};
 use super::submit::{LocalWake, Put, PutReply, PutStatus, RecordMeta, ReplyBatch, SubmitBatch, TagsRule};
+use crate::config::ZeroAhead;
 use crate::dispatch::{Receiver, Sender};
 use crate::format::record;
 use crate::io::{AppendMode, Blocking, LogFile, Segment, SyncCall, TailWriter, ZERO_LEN};
@@ -32,8 +39,10 @@ const ZERO_WINDOW_LEN: u64 = 32 << 20;
 const ZERO_LEAD_LEN: u64 = 1 << 20;
 /// Zeros are synced in portions of this length.
 const ZERO_SYNC_LEN: u64 = 8 << 20;
-/// How long WAIT=false messages of a sync node stay unflushed, in ms (store.md 5.3).
+/// How long messages stay unflushed that are shown once flushed and that nobody waits for, in ms (store.md 5.3).
 const UNWAITED_FLUSH_MS: u64 = 10;
+/// Units that may wait for a flush before the writer does.
+const HELD_UNITS_MAX: usize = 1 << 18;
 /// Pause after a segment could not be made.
 const PREPARE_RETRY: Duration = Duration::from_millis(500);
 /// A put waits this long for a segment that is being made, below the 3 s after which clients give up.
@@ -90,8 +99,18 @@ pub struct Writer {
     end: RefCell<LogEnd>,
     counters: RefCell<QueueCounters>,
     commit: RefCell<GroupCommit>,
-    /// Appends that are not yet shown to readers, oldest first.
+    /// Appends that are not yet wholly shown to readers or answered, oldest first.
     groups: RefCell<VecDeque<Group>>,
+    /// By queue: end of the newest put of a sync topic in it; what comes behind is held until that is flushed.
+    held_queues: RefCell<Vec<PhyOffset>>,
+    /// The newest of these.
+    held_to: Cell<PhyOffset>,
+    /// Units in `groups`.
+    held_units: Cell<usize>,
+    /// Somebody waits for less of them.
+    shown: LocalWake,
+    /// Is the log zeroed ahead?
+    zeroes: Cell<bool>,
     next_waiter: Cell<u64>,
     /// Store time of the newest record that the flush under way (or the last one) covers.
     flush_stored_at: Cell<Timestamp>,
@@ -107,8 +126,11 @@ pub struct Writer {
     zero: LocalWake,
     zeroing: Cell<Option<(PhyOffset, PhyOffset)>>,
     zeroing_done: LocalWake,
-    /// When the turn that runs began (steady ms); 0: none runs.
-    turn_since: Cell<u64>,
+    /// Where a turn of an async node wants to be flushed to.
+    flush_to: Cell<Option<PhyOffset>>,
+    flush_now: LocalWake,
+    /// A held put has come that no flush is under way for.
+    flush_soon: LocalWake,
     stages: RefCell<Stages>,
 }
 
@@ -128,6 +150,40 @@ enum Ahead {
     Failed,
 }
 
+/// What builders are told of messages.
+#[derive(Default)]
+struct Derived {
+    /// By shard.
+    units: Vec<Vec<DispatchUnit>>,
+    keys: Vec<KeyEntry>,
+}
+
+impl Derived {
+    fn new(shards: usize) -> Derived {
+        Derived { units: (0..shards).map(|_| Vec::new()).collect(), keys: Vec::new() }
+    }
+
+    fn count(&self) -> usize {
+        self.units.iter().map(Vec::len).sum()
+    }
+
+    /// Adds what comes behind.
+    fn append(&mut self, behind: Derived) {
+        for (units, more) in self.units.iter_mut().zip(behind.units) {
+            units.extend(more);
+        }
+        self.keys.extend(behind.keys);
+    }
+}
+
+/// When a put is shown.
+enum Shown {
+    Written,
+    Flushed,
+    /// Once written, and what comes before this position in its queue is flushed: an earlier turn's held put.
+    Behind(PhyOffset),
+}
+
 /// One turn's messages on their way from the write to readers and clients.
 struct Group {
     end: PhyOffset,
@@ -137,8 +193,28 @@ struct Group {
     written: bool,
     /// Answers that wait for the flush, by shard.
     waiting: Vec<ReplyBatch>,
-    units: Vec<Vec<DispatchUnit>>,
-    keys: Vec<KeyEntry>,
+    /// Shown once written, and what is shown once flushed.
+    open: Derived,
+    held: Derived,
+    /// Goes to the groups that end at or behind these positions, once written.
+    behind: Vec<(PhyOffset, Derived)>,
+}
+
+impl Group {
+    /// Where what is shown then is gathered.
+    fn derived(&mut self, shown: Shown, shards: usize) -> &mut Derived {
+        let gate = match shown {
+            Shown::Written => return &mut self.open,
+            Shown::Flushed => return &mut self.held,
+            Shown::Behind(gate) => gate,
+        };
+        let known = self.behind.iter().position(|(at, _)| *at == gate);
+        let index = known.unwrap_or_else(|| {
+            self.behind.push((gate, Derived::new(shards)));
+            self.behind.len() - 1
+        });
+        &mut self.behind[index].1
+    }
 }
 
 /// Bytes for one segment.
@@ -212,6 +288,18 @@ impl Writer {
             dispatch: rings.dispatch.into_iter().map(Outlet::new).collect(),
             keys: Outlet::new(rings.keys),
             groups: RefCell::default(),
+            held_queues: RefCell::default(),
+            held_to: Cell::new(PhyOffset(0)),
+            held_units: Cell::new(0),
+            shown: LocalWake::default(),
+            zeroes: Cell::new(match shared.settings.zero_ahead {
+                ZeroAhead::On => true,
+                ZeroAhead::Off => false,
+                ZeroAhead::Auto => shared.settings.flush == FlushMode::Sync,
+            }),
+            flush_to: Cell::new(None),
+            flush_now: LocalWake::default(),
+            flush_soon: LocalWake::default(),
             next_waiter: Cell::new(0),
             flush_stored_at: Cell::new(start.last_stored_at),
             files: RefCell::new(VecDeque::from([file])),
@@ -224,7 +312,6 @@ impl Writer {
             zero: LocalWake::default(),
             zeroing: Cell::new(None),
             zeroing_done: LocalWake::default(),
-            turn_since: Cell::new(0),
             stages: RefCell::default(),
             shared,
             layout,
@@ -244,9 +331,10 @@ impl Writer {
         let this = Rc::clone(self);
         tasks.push(Box::pin(async move { this.keys.run().await }));
         tasks.push(Box::pin(Rc::clone(self).run_flusher()));
+        tasks.push(Box::pin(Rc::clone(self).run_flushes()));
         tasks.push(Box::pin(Rc::clone(self).run_deadlines()));
         tasks.push(Box::pin(Rc::clone(self).run_preparer()));
-        if self.shared.settings.zero_ahead {
+        if self.shared.settings.zero_ahead != ZeroAhead::Off {
             tasks.push(Box::pin(Rc::clone(self).run_zeroer()));
         }
         tasks
@@ -254,10 +342,10 @@ impl Writer {
 
     /// Appends until every shard has closed its ring, then flushes what is left. The main task of the writer core.
     pub async fn run(self: Rc<Self>) {
-        self.zero.wake();
+        self.wake_zeroer();
         self.prepare_if_near();
         while let Some(batches) = self.gather().await {
-            self.turn_since.set(crate::io::steady_ms().max(1));
+            self.shared.set_turn_since(crate::io::steady_ms().max(1));
             self.busy.wake();
             self.turn(batches).await;
             // A stalled builder stalls the writer, and so the senders: building is always cheaper than appending.
@@ -265,7 +353,9 @@ impl Writer {
                 self.shared.counters.dispatch_stalls.add(1);
                 self.dispatched().await;
             }
-            self.turn_since.set(0);
+            self.bound_held().await;
+            self.shared.set_turn_since(0);
+            self.shared.set_turn_opened(0);
             // In mmap mode a turn need not wait for anything.
             crate::io::yield_if_due().await;
         }
@@ -275,6 +365,18 @@ impl Writer {
             outlet.drained().await;
         }
         tracing::info!(end = %self.end.borrow().at(), stages = %self.stages.borrow(), events = %self.shared.counters, "writer stopped");
+    }
+
+    /// Waits for a flush if too much has been written that is shown only then: a device that stalls must not fill the
+    /// memory with what nobody waits for.
+    async fn bound_held(&self) {
+        if self.held_units.get() > HELD_UNITS_MAX {
+            self.shared.counters.unshown_stalls.add(1);
+            self.flush_soon.wake();
+            while self.held_units.get() > HELD_UNITS_MAX && !self.shared.is_poisoned() {
+                self.shown.wait().await;
+            }
+        }
     }
 
     /// Waits until the builders' rings have taken everything.
@@ -340,20 +442,21 @@ impl Writer {
         let waiter = group.waiter.map(|id| (id, group.deadline_ms));
         self.groups.borrow_mut().push_back(group);
         // Write and flush in one, if somebody waits. A durable write covers only itself, so everything below it must be
-        // flushed already, and no other flush may run.
+        // flushed already, and no other flush may run. Not on an async node, where others would wait with them.
         let durable = {
             let commit = self.commit.borrow();
-            waiter.is_some()
+            self.shared.settings.flush == FlushMode::Sync
+                && waiter.is_some()
                 && !commit.is_flushing()
                 && commit.flushed() == start
                 && pieces.iter().all(|piece| piece.file.writes_durably())
         };
-        let appended = Event::Appended { end, waiter };
+        let appended = Event::Appended { end, waiter, at_ms: crate::io::steady_ms() };
         let mut flush_to = if durable { self.step(appended) } else { None };
         let began = Instant::now();
         let written = self.write(pieces, durable).await;
         if let Err(error) = &written {
-            self.poison("write", error);
+            self.poison("write", self.current_file().path(), error);
         }
         if self.shared.is_poisoned() {
             self.send_replies(immediate.into_iter().map(failed).collect());
@@ -367,12 +470,7 @@ impl Writer {
             self.shared.note_write(took)
         }
         self.shared.set_appended(end);
-        if let Some(group) = self.groups.borrow_mut().iter_mut().find(|group| group.end == end) {
-            group.written = true;
-        }
-        if self.shared.settings.flush == FlushMode::Async {
-            self.show(end);
-        }
+        self.show_written(end);
         self.send_replies(immediate);
         // Not before the write is done: a flush that begins meanwhile must not count these bytes as covered.
         flush_to = match flush_to {
@@ -380,11 +478,18 @@ impl Writer {
             None => self.step(appended),
         };
         match flush_to {
-            Some(to) => self.flush(to).await,
+            Some(to) if self.shared.settings.flush == FlushMode::Sync => self.flush(to).await,
+            Some(to) => {
+                self.flush_to.set(Some(to));
+                self.flush_now.wake();
+            }
             None => self.unflushed.wake(),
         }
+        if self.held_to.get() > self.commit.borrow().flushed() {
+            self.flush_soon.wake();
+        }
         self.prepare_if_near();
-        self.zero.wake();
+        self.wake_zeroer();
     }
 
     /// Numbers every put and lays the bytes out by segment.
@@ -405,11 +510,13 @@ impl Writer {
                 deadline_ms: now_ms + settings.sync_timeout_ms,
                 written: false,
                 waiting: (0..shards).map(|_| ReplyBatch::default()).collect(),
-                units: (0..shards).map(|_| Vec::new()).collect(),
-                keys: Vec::new(),
+                open: Derived::new(shards),
+                held: Derived::new(shards),
+                behind: Vec::new(),
             },
         };
         let queued: usize = batches.iter().map(|(_, batch)| batch.puts.len()).sum();
+        self.shared.set_turn_opened(batches.iter().map(|(_, batch)| batch.opened_ms).min().unwrap_or(0));
         self.stages.borrow_mut().record_count(queued);
         let only = batches.len() == 1;
         for (shard, mut batch) in batches {
@@ -475,7 +582,7 @@ impl Writer {
         staged.pieces.retain(|piece| !piece.bytes.is_empty());
         staged.end = self.end.borrow().at();
         staged.group.end = staged.end;
-        if settings.flush == FlushMode::Sync && staged.group.waiting.iter().any(|batch| !batch.replies.is_empty()) {
+        if staged.group.waiting.iter().any(|batch| !batch.replies.is_empty()) {
             let id = self.next_waiter.get();
             self.next_waiter.set(id + 1);
             staged.group.waiter = Some(WaiterId(id));
@@ -532,6 +639,8 @@ impl Writer {
     ) {
         let first = self.counters.borrow_mut().take(put.queue, u64::from(put.records));
         let shards = self.replies.len();
+        let shown = self.shown_when(put, phy.advance(u64::from(put.len)), staged.start);
+        let derived = staged.group.derived(shown, shards);
         let (mut at, mut queue_offset, mut rest) = (phy, first, bytes);
         for meta in metas {
             let (record, behind) = rest.split_at_mut(meta.len as usize);
@@ -541,18 +650,52 @@ impl Writer {
                 TagsRule::DueAfterMs(ms) => TagsCode(stored_at.plus_ms(ms).0),
             };
             let unit = DispatchUnit { queue: put.queue, queue_offset, phy: at, len: meta.len, tags, stored_at };
-            staged.group.units[put.queue.owner(shards).index()].push(unit);
-            staged.group.keys.extend(meta.keys.iter().map(|key| KeyEntry { key: *key, phy: at, stored_at }));
+            derived.units[put.queue.owner(shards).index()].push(unit);
+            derived.keys.extend(meta.keys.iter().map(|key| KeyEntry { key: *key, phy: at, stored_at }));
             at = at.advance(u64::from(meta.len));
             queue_offset = queue_offset.advance(1);
             rest = behind;
         }
         self.end.borrow_mut().advance(phy, u64::from(put.len));
         let reply = PutReply { token: put.token, status: PutStatus::Ok, queue_offset: first, phy };
-        if self.shared.settings.flush == FlushMode::Sync && put.wait {
+        if put.wait {
             staged.group.waiting[shard].replies.push(reply);
         } else {
             staged.immediate[shard].replies.push(reply);
+        }
+    }
+
+    /// When a put is shown that ends at `end`, in the turn that begins at `start`. On a sync node once it is flushed. On
+    /// an async node those of sync topics too, and those behind one in the same queue not before it.
+    fn shown_when(&self, put: &Put, end: PhyOffset, start: PhyOffset) -> Shown {
+        if put.hold && !self.zeroes.get() {
+            // Somebody waits for flushes, as it turns out.
+            self.zeroes.set(self.shared.settings.zero_ahead == ZeroAhead::Auto);
+        }
+        if self.shared.settings.flush == FlushMode::Sync {
+            return Shown::Flushed;
+        }
+        let mut queues = self.held_queues.borrow_mut();
+        let index = put.queue.index();
+        if put.hold {
+            if index >= queues.len() {
+                queues.resize(index + 1, PhyOffset(0));
+            }
+            queues[index] = end;
+            self.held_to.set(end);
+            return Shown::Flushed;
+        }
+        match queues.get(index) {
+            // Flushes end where turns do: a put of this turn is flushed with all of it.
+            Some(gate) if *gate > start => Shown::Flushed,
+            Some(gate) if *gate > self.commit.borrow().flushed() => Shown::Behind(*gate),
+            _ => Shown::Written,
+        }
+    }
+
+    fn wake_zeroer(&self) {
+        if self.zeroes.get() {
+            self.zero.wake();
         }
     }
 
@@ -586,7 +729,7 @@ impl Writer {
             let began = Instant::now();
             for file in files {
                 if let Err(error) = file.sync().await {
-                    self.poison("sync", &error);
+                    self.poison("sync", file.path(), &error);
                     return;
                 }
             }
@@ -604,12 +747,11 @@ impl Writer {
         let mut actions = Vec::new();
         self.commit.borrow_mut().step(Event::Flushed { to }, &mut actions);
         self.shared.set_flushed(to);
+        self.note_loss_window();
         self.shared.flushed_stored_at.store(self.flush_stored_at.get().0 as u64, std::sync::atomic::Ordering::Release);
-        if self.shared.settings.flush == FlushMode::Sync {
-            self.show(to);
-        }
+        self.show_flushed(to);
         self.forget_flushed_files(to);
-        // `show` has answered the waiters that are released.
+        // `show_flushed` has answered the waiters that are released.
         self.flush_target(&actions)
     }
 
@@ -617,7 +759,13 @@ impl Writer {
     fn step(&self, event: Event) -> Option<PhyOffset> {
         let mut actions = Vec::new();
         self.commit.borrow_mut().step(event, &mut actions);
+        self.note_loss_window();
         self.flush_target(&actions)
+    }
+
+    /// Tells the other cores how old the oldest byte is that is not flushed.
+    fn note_loss_window(&self) {
+        self.shared.set_unflushed_since(self.commit.borrow().unflushed_since_ms());
     }
 
     /// Where the flush among `actions` leads, if there is one. It covers everything appended so far, and the newest store
@@ -631,22 +779,61 @@ impl Writer {
         Some(to)
     }
 
-    /// Lets readers and builders see everything before `to`, and answers those who waited for it.
-    fn show(&self, to: PhyOffset) {
-        self.shared.set_confirm(to);
+    /// The group that ends at `end` is in the page cache: on an async node readers may see it, but for what it holds.
+    fn show_written(&self, end: PhyOffset) {
+        let is_async = self.shared.settings.flush == FlushMode::Async;
+        if is_async {
+            self.shared.set_confirm(end);
+        }
+        let mut groups = self.groups.borrow_mut();
+        let Some(at) = groups.iter().rposition(|group| group.end == end) else { return };
+        let group = &mut groups[at];
+        group.written = true;
+        let mut open = std::mem::take(&mut group.open);
+        let mut held_count = group.held.count();
+        let needed = held_count > 0 || group.waiter.is_some();
+        for (gate, behind) in std::mem::take(&mut group.behind) {
+            if gate <= self.commit.borrow().flushed() {
+                open.append(behind);
+            } else {
+                held_count += behind.count();
+                let gated = groups.iter_mut().find(|group| group.end >= gate);
+                gated.expect("a group stays until what it holds is flushed").held.append(behind);
+            }
+        }
+        self.held_units.set(self.held_units.get() + held_count);
+        if !needed {
+            groups.remove(at);
+        }
+        drop(groups);
+        self.dispatch(open);
+    }
+
+    /// Everything before `to` is on stable storage: readers may see it, and who waited for it is answered.
+    fn show_flushed(&self, to: PhyOffset) {
+        if self.shared.settings.flush == FlushMode::Sync {
+            self.shared.set_confirm(to);
+        }
         loop {
             let mut groups = self.groups.borrow_mut();
-            let Some(group) = groups.pop_front_if(|group| group.written && group.end <= to) else { return };
+            let Some(group) = groups.pop_front_if(|group| group.written && group.end <= to) else { break };
             drop(groups);
-            for (outlet, units) in self.dispatch.iter().zip(group.units) {
-                if !units.is_empty() {
-                    outlet.send(units);
-                }
-            }
-            if !group.keys.is_empty() {
-                self.keys.send(group.keys);
-            }
+            self.held_units.set(self.held_units.get() - group.held.count());
+            self.dispatch(group.held);
             self.send_replies(group.waiting);
+        }
+        self.shown.wake();
+    }
+
+    fn dispatch(&self, derived: Derived) {
+        for (outlet, units) in self.dispatch.iter().zip(derived.units) {
+            if !units.is_empty() {
+                self.shared.note_dispatched(units.iter().map(|unit| u64::from(unit.len)).sum());
+                outlet.send(units);
+            }
+        }
+        if !derived.keys.is_empty() {
+            self.keys.send(derived.keys);
         }
     }
 
@@ -667,17 +854,19 @@ impl Writer {
 
     /// A write or sync failed: nothing that is not flushed is promised, nobody is kept waiting, and nothing is written
     /// again before a restart.
-    fn poison(&self, what: &str, error: &io::Error) {
+    fn poison(&self, what: &'static str, path: &Path, error: &io::Error) {
         if self.shared.is_poisoned() {
             return;
         }
         let at = self.commit.borrow().flushed();
-        let path = self.current_file().path().to_owned();
         tracing::error!(path = %path.display(), flushed = %at, %error, "commit log {what} failed; the node takes no messages until it is restarted");
-        self.shared.poison();
+        let why = error.to_string();
+        self.shared.set_poison(Poison { what, path: path.to_owned(), why, flushed: at });
+        self.shown.wake();
         let mut actions = Vec::new();
         self.commit.borrow_mut().step(Event::FlushFailed, &mut actions);
         let groups = std::mem::take(&mut *self.groups.borrow_mut());
+        self.held_units.set(0);
         for group in groups {
             self.send_replies(group.waiting.into_iter().map(failed).collect());
         }
@@ -703,24 +892,42 @@ impl Writer {
         }
     }
 
+    /// On an async node flushes what somebody waits for, beside the turns.
+    async fn run_flushes(self: Rc<Self>) {
+        loop {
+            self.flush_now.wait().await;
+            if let Some(to) = self.flush_to.take() {
+                self.flush(to).await;
+            }
+        }
+    }
+
     /// Flushes what nobody waits for: on an async node by the interval rule, on a sync node soon.
     async fn run_flusher(self: Rc<Self>) {
         let settings = self.shared.settings.clone();
         let mut rule =
             FlushRule::new(settings.flush_least_pages, settings.flush_thorough_interval_ms, crate::io::steady_ms());
-        let interval = match settings.flush {
-            FlushMode::Async => settings.flush_interval_ms,
-            FlushMode::Sync => UNWAITED_FLUSH_MS,
-        };
+        let soon = Duration::from_millis(UNWAITED_FLUSH_MS);
         loop {
             let (flushed, appended) = (self.shared.flushed(), self.shared.appended());
             if flushed >= appended || self.shared.is_poisoned() {
                 self.unflushed.wait().await;
             }
-            crate::io::sleep(Duration::from_millis(interval)).await;
+            match settings.flush {
+                FlushMode::Sync => crate::io::sleep(soon).await,
+                FlushMode::Async => {
+                    let interval = Duration::from_millis(settings.flush_interval_ms);
+                    if crate::io::within(interval, self.flush_soon.wait()).await.is_some() {
+                        crate::io::sleep(soon).await;
+                    }
+                }
+            }
             let (flushed, appended) = (self.shared.flushed(), self.shared.appended());
             let due = match settings.flush {
-                FlushMode::Async => rule.due(crate::io::steady_ms(), flushed, appended, settings.segment_len),
+                FlushMode::Async => {
+                    rule.due(crate::io::steady_ms(), flushed, appended, settings.segment_len)
+                        || self.held_to.get() > flushed
+                }
                 FlushMode::Sync => flushed < appended,
             };
             if !due || self.shared.is_poisoned() {
@@ -737,12 +944,12 @@ impl Writer {
     async fn run_deadlines(self: Rc<Self>) {
         loop {
             self.busy.wait().await;
-            while self.turn_since.get() != 0 || self.commit.borrow().has_waiters() {
+            while self.shared.turn_since_ms() != 0 || self.commit.borrow().has_waiters() {
                 crate::io::sleep(Duration::from_millis(TICK_MS)).await;
                 let now_ms = crate::io::steady_ms();
                 self.answer_overdue(now_ms);
                 let limit = self.shared.settings.put_wait_ms_max;
-                if self.turn_since.get() != 0 && now_ms.saturating_sub(self.turn_since.get()) > limit {
+                if self.shared.turn_since_ms() != 0 && now_ms.saturating_sub(self.shared.turn_since_ms()) > limit {
                     self.bounce_expired(now_ms, limit);
                 }
             }
@@ -869,7 +1076,7 @@ impl Writer {
                         tracing::warn!(path = %file.path().display(), %error, "zeroing ahead stops; flushes will be slower");
                         return;
                     }
-                    Err(error) => return self.poison("write", &error),
+                    Err(error) => return self.poison("write", file.path(), &error),
                 }
                 zeroed_to = to;
                 unsynced += ZERO_LEN as u64;
@@ -877,7 +1084,7 @@ impl Writer {
                     unsynced = 0;
                     // The kernel tells of lost pages once: the next flush of the log would not hear of them.
                     if let Err(error) = file.sync().await {
-                        return self.poison("sync", &error);
+                        return self.poison("sync", file.path(), &error);
                     }
                 }
             }
@@ -926,3 +1133,6 @@ async fn make_segment(
     let file = open_log_file(shared, layout, start, start).await?;
     Ok(Prepared { file, segment: Arc::new(segment) })
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,6 +33,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Both ways to write a header; every row of the tests is run with each.
 pub const HEADER_TYPES: [HeaderType; 2] = [HeaderType::Json, HeaderType::Rocketmq];
 
+/// The values of `store.append` that whole-node tests run with; the interop suite reads the same file.
+pub fn append_modes() -> impl Iterator<Item = &'static str> {
+    include_str!("../append-modes").split_whitespace()
+}
+
 /// A running `kerolox serve`.
 pub struct Node {
     child: Child,
@@ -134,6 +139,19 @@ impl Node {
         let log_from = self.log().len();
         self.child = program(self.dir.path()).spawn().expect("the built node starts");
         self.wait_until_ready(log_from);
+    }
+
+    /// Changes a setting that it was started with, for its next start.
+    pub fn set(&self, key: &str, value: &str) {
+        let path = self.dir.path().join("kerolox.toml");
+        let text = fs::read_to_string(&path).expect("the node's settings");
+        let prefix = format!("{key} = ");
+        assert!(text.lines().any(|line| line.starts_with(&prefix)), "{key} was set");
+        let lines = text.lines().map(|line| match line.starts_with(&prefix) {
+            true => format!("{prefix}{value}\n"),
+            false => format!("{line}\n"),
+        });
+        fs::write(&path, lines.collect::<String>()).expect("the node's settings");
     }
 
     /// Starts a process on the same data and ports without waiting for it, for tests that kill it while it starts.

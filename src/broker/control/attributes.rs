@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::broker::FLUSH_ATTRIBUTE;
+
 /// A key that topics may carry and what it may be set to.
 struct Known {
     key: &'static str,
@@ -33,7 +35,12 @@ const KNOWN: [Known; 5] = [
         fixed: false,
     },
     // Ours: whether sends to the topic wait for the disk, whatever the node's default is.
-    Known { key: "flush", accepts: |value| matches!(value, "sync" | "async"), values: "sync or async", fixed: false },
+    Known {
+        key: FLUSH_ATTRIBUTE,
+        accepts: |value| matches!(value, "sync" | "async"),
+        values: "sync or async",
+        fixed: false,
+    },
 ];
 
 /// `current` as `text` changes it; `is_new`: the topic is being made.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::broker::control::ControlSettings;
 use crate::broker::control::attributes;
 use crate::broker::names::{self, BadName};
-use crate::broker::{QueueMaker, Topic};
+use crate::broker::{FLUSH_ATTRIBUTE, QueueMaker, Topic};
 use crate::format::config_files::{DataVersion, TopicConfig, TopicFilterType, TopicsFile};
 use crate::store::QueueView;
 use crate::types::{QueueKey, Timestamp};
@@ -70,6 +70,15 @@ impl TopicTable {
             if name == names::SCHEDULE_TOPIC {
                 config.read_queue_nums = config.read_queue_nums.max(SCHEDULE_QUEUES);
                 config.write_queue_nums = config.write_queue_nums.max(SCHEDULE_QUEUES);
+            }
+            if let Some(value) =
+                config.attributes.get(FLUSH_ATTRIBUTE).filter(|value| !matches!(value.as_str(), "sync" | "async"))
+            {
+                tracing::warn!(
+                    topic = name,
+                    value,
+                    "topics.json: the topic's attribute flush is neither sync nor async; the node's default counts"
+                );
             }
             table.put(config);
         }

@@ -3,6 +3,7 @@ use std::fs;
 use super::*;
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::store::queues::{QueueView, UnitFile};
+use crate::store::shared::Poison;
 use crate::store::test_store::{QUEUE_FILE_LEN, SEGMENT_LEN, TestStore, dirty_pages};
 use crate::types::{QueueOffset, TagsCode};
 
@@ -146,7 +147,12 @@ fn a_stop_after_a_failed_flush_removes_nothing_and_leaves_the_abort_file() {
     let opened = store.open().unwrap();
     // The log went on into later segments, and then a sync failed: only the first segment counts as flushed.
     opened.shared.set_flushed(crate::types::PhyOffset(SEGMENT_LEN / 2));
-    opened.shared.poison();
+    opened.shared.set_poison(Poison {
+        what: "sync",
+        path: store.segment(0),
+        why: "no space left on device".into(),
+        flushed: opened.shared.flushed(),
+    });
     store.close(opened);
     assert!(store.layout().abort().exists());
     store.open_check_close();
@@ -161,6 +167,89 @@ fn abort_holds_the_process_id_while_the_store_is_open_and_goes_at_a_clean_stop()
     assert_eq!(fs::read(store.root().join("lock")).unwrap(), b"lock");
     store.close(opened);
     assert!(!store.layout().abort().exists());
+}
+
+#[test]
+fn a_checkpoint_that_is_missing_short_or_zero_costs_time_and_no_message() {
+    let damage: [fn(&std::path::Path); 5] = [
+        |path| fs::remove_file(path).unwrap(),
+        |path| fs::write(path, "").unwrap(),
+        |path| fs::write(path, [1; 7]).unwrap(),
+        |path| fs::write(path, [0; 4096]).unwrap(),
+        |path| fs::write(path, [0xff; 4096]).unwrap(),
+    ];
+    for damage in damage {
+        for killed in [false, true] {
+            let mut store = TestStore::of_two_topics();
+            store.open_check_close();
+            if killed {
+                store.put("A", 0, 100);
+                store.killed(store.sent[3].unit.phy, Timestamp(0));
+            }
+            damage(&store.layout().checkpoint());
+            store.open_check_close();
+            let checkpoint = fs::read(store.layout().checkpoint()).unwrap();
+            let newest = store.sent.last().unwrap().stored_at;
+            assert_eq!(Checkpoint::decode(&checkpoint).unwrap().physic, newest);
+            assert_eq!(checkpoint.len(), 4096);
+        }
+    }
+}
+
+#[test]
+fn any_abort_file_makes_a_start_unclean_and_its_by_product_does_not() {
+    for (name, content, unclean) in
+        [("abort", "4711", true), ("abort", "", true), ("abort", "not a number", true), ("abort.bak", "", false)]
+    {
+        let store = TestStore::of_two_topics();
+        store.open_check_close();
+        // What only a recovery looks for: an older use of the file behind the queue's end.
+        store.write_unit("B", 0, 28, &Unit { phy: PhyOffset(9), len: 100, tags: TagsCode(1) });
+        fs::write(store.root().join(name), content).unwrap();
+        let opened = store.open().unwrap();
+        store.check(&opened);
+        assert_eq!(fs::read_to_string(store.layout().abort()).unwrap(), std::process::id().to_string());
+        store.close(opened);
+        assert!(!store.layout().abort().exists());
+        let behind = &fs::read(store.queue_file("B", 0, 28)).unwrap()[8 * UNIT_LEN..9 * UNIT_LEN];
+        assert_eq!(behind.iter().all(|byte| *byte == 0), unclean, "{name} {content:?}");
+    }
+    let store = TestStore::of_two_topics();
+    store.open_check_close();
+    fs::create_dir(store.layout().abort()).unwrap();
+    let error = store.open().map(drop).unwrap_err().to_string();
+    assert!(error.contains("abort"), "{error}");
+}
+
+#[test]
+fn a_missing_oldest_segment_moves_the_beginnings_of_queues_up() {
+    for killed in [false, true] {
+        let mut store = TestStore::of_two_topics();
+        store.open_check_close();
+        if killed {
+            store.killed(store.end, Timestamp(0));
+        }
+        fs::remove_file(store.segment(0)).unwrap();
+        store.sent.retain(|sent| sent.unit.phy.0 >= SEGMENT_LEN);
+        let opened = store.open().unwrap();
+        assert_eq!(opened.shared.segments.min(), PhyOffset(SEGMENT_LEN));
+        store.check(&opened);
+        store.close(opened);
+    }
+}
+
+#[test]
+fn units_lost_after_a_clean_stop_are_missed_and_written_again() {
+    for lost in 0..24 {
+        let store = TestStore::of_two_topics();
+        store.open_check_close();
+        store.write_unit("B", 0, lost, &Unit { phy: PhyOffset(0), len: 0, tags: TagsCode(0) });
+        // Nobody looks for units in other files than a queue's last, unless something else is amiss.
+        if lost < 20 {
+            fs::remove_dir_all(store.layout().index()).unwrap();
+        }
+        store.open_check_close();
+    }
 }
 
 /// As the builders do it: units up to `max`, in new files where the last is full.

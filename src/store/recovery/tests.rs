@@ -1,8 +1,13 @@
 use std::fs;
+use std::path::Path;
 
 use super::*;
-use crate::format::index_file::IndexHeader;
+use crate::format::index_file::{self, IndexHeader};
+use crate::format::names;
+use crate::format::record;
+use crate::format::unit::{UNIT_LEN, Unit};
 use crate::store::test_store::{FIRST_STORED_AT, QUEUE_FILE_LEN, SEGMENT_LEN, Sent, TestStore, dirty_pages};
+use crate::types::{QueueKey, QueueOffset, TagsCode};
 
 /// A safe time that makes a recovery begin with the segment of the newest message.
 const ALL_SAFE: Timestamp = Timestamp(i64::MAX / 2);
@@ -367,37 +372,277 @@ fn segments_made_ahead_are_dropped_and_an_empty_last_one_too() {
     assert!(!store.segment(next).exists() && !store.segment(next + SEGMENT_LEN).exists());
 }
 
+/// Where a record's body ends in these stores, or a bit before: flipping a bit there is found by the CRC alone.
+const IN_BODY: u64 = 100;
+
+/// Opens, checks and closes; then again after a kill: the damage is known, and nothing about it changes.
+fn assert_stays(store: &TestStore) {
+    store.open_check_close();
+    let (list, copies) = (fs::read(store.layout().quarantine_list()).unwrap(), store.quarantine());
+    let before = store.snapshot();
+    // A clean start needs no scan because of it.
+    let opened = store.open().unwrap();
+    assert_eq!(opened.shared.damaged.count(), store.damaged().len());
+    assert_eq!(opened.shared.counters.damaged_regions.get() as usize, store.damaged().len());
+    store.check(&opened);
+    store.close(opened);
+    let changed = store.changed(&before);
+    assert!(changed.iter().all(|path| path.starts_with(store.layout().own())), "{changed:?}");
+    for whole in [false, true] {
+        store.killed(store.end, if whole { Timestamp(0) } else { ALL_SAFE });
+        store.open_check_close();
+        assert_eq!(fs::read(store.layout().quarantine_list()).unwrap(), list);
+        assert_eq!(store.quarantine(), copies);
+    }
+}
+
+/// The same, and the queues can be built again from what can still be read.
+fn assert_stays_and_rebuilds(store: &TestStore) {
+    assert_stays(store);
+    fs::remove_dir_all(store.layout().consumequeue()).unwrap();
+    assert_stays(store);
+}
+
 #[test]
-fn a_flipped_byte_in_mid_log_refuses_the_start_and_nothing_is_cut() {
-    for killed in [false, true] {
-        let store = TestStore::of_two_topics();
-        if killed {
-            store.open_check_close();
-            store.killed(store.end, Timestamp(0));
+fn a_flipped_byte_in_a_body_quarantines_that_record_and_keeps_all_others() {
+    for (ours, built) in [(false, false), (true, true), (true, false)] {
+        for number in 1..35 {
+            let mut store = TestStore::of_two_topics();
+            if built {
+                store.open_check_close();
+            }
+            if ours {
+                store.killed(store.end, Timestamp(0));
+            } else {
+                fs::write(store.layout().abort(), "4711").unwrap();
+            }
+            let unit = store.sent[number].unit;
+            flip(&store.segment(unit.phy.0), unit.phy.0 % SEGMENT_LEN + IN_BODY);
+            store.lose_alone(number);
+            assert_stays_and_rebuilds(&store);
+            let damaged = store.damaged();
+            let [(start, end, why)] = &damaged[..] else { panic!("{damaged:?}") };
+            assert_eq!((*start, *end), (unit.phy.0, unit.phy.0 + u64::from(unit.len)));
+            assert!(why.contains("does not match its CRC"), "{why}");
         }
-        // The last byte of a body, in the middle of the second segment.
-        let damaged = store.sent.iter().filter(|sent| sent.unit.phy.0 > SEGMENT_LEN).nth(4).unwrap().unit;
-        flip(&store.segment(damaged.phy.0), damaged.phy.0 % SEGMENT_LEN + 100);
-        let before = store.snapshot();
-        let error = store.open().map(drop).unwrap_err().to_string();
-        assert!(error.contains(&format!("damaged at physical offset {}", damaged.phy)), "{error}");
-        assert!(error.contains("does not match its CRC") && error.contains("00000000000000004096"), "{error}");
-        assert!(error.contains("whole messages follow at"), "{error}");
-        let cut = store.changed(&before).into_iter().filter(|path| path.starts_with(store.layout().commitlog()));
-        assert_eq!(cut.count(), 0);
-        assert!(store.quarantine().is_empty());
     }
 }
 
 #[test]
-fn damage_in_the_last_flushed_record_is_not_taken_for_a_torn_tail() {
-    let store = TestStore::of_two_topics();
+fn several_damaged_records_in_a_row_are_one_region_of_which_every_slot_tells() {
+    for built in [true, false] {
+        let mut store = TestStore::new();
+        for _ in 0..6 {
+            for (topic, id) in [("A", 0), ("A", 1), ("B", 0)] {
+                store.put(topic, id, 40);
+            }
+        }
+        if built {
+            store.open_check_close();
+        }
+        store.killed(store.end, Timestamp(0));
+        for number in 5..10 {
+            let phy = store.sent[number].unit.phy.0;
+            flip(&store.segment(phy), phy % SEGMENT_LEN + IN_BODY);
+        }
+        let (from, to) = (store.sent[5].unit.phy, store.sent[10].unit.phy);
+        (5..10).for_each(|number| store.lose(number, (from, to)));
+        assert_stays_and_rebuilds(&store);
+        assert_eq!(store.damaged().len(), 1);
+    }
+}
+
+#[test]
+fn damage_whose_headers_are_gone_too_leaves_slots_to_the_queues_that_lack_messages() {
+    for built in [true, false] {
+        let mut store = TestStore::new();
+        for _ in 0..6 {
+            for (topic, id) in [("A", 0), ("A", 1), ("B", 0)] {
+                store.put(topic, id, 40);
+            }
+        }
+        if built {
+            store.open_check_close();
+        }
+        store.killed(store.end, Timestamp(0));
+        let (from, to) = (store.sent[5].unit.phy, store.sent[10].unit.phy);
+        store.write(from, &vec![0xee; to.since(from) as usize]);
+        (5..10).for_each(|number| store.lose(number, (from, to)));
+        assert_stays_and_rebuilds(&store);
+        assert!(store.damaged()[0].2.contains("unknown magic"), "{:?}", store.damaged());
+    }
+}
+
+#[test]
+fn damage_up_to_the_end_of_a_segment_keeps_the_segments_behind_it() {
+    for ours in [true, false] {
+        let mut store = TestStore::of_two_topics();
+        store.open_check_close();
+        let first = store.sent.iter().position(|sent| sent.unit.phy.0 > SEGMENT_LEN + 1000).unwrap();
+        let behind = store.sent.iter().position(|sent| sent.unit.phy.0 >= 2 * SEGMENT_LEN).unwrap();
+        let (from, to) = (store.sent[first].unit.phy, PhyOffset(2 * SEGMENT_LEN));
+        store.write(from, &vec![0; to.since(from) as usize]);
+        if ours {
+            store.killed(store.end, Timestamp(0));
+        } else {
+            fs::remove_dir_all(store.layout().own()).unwrap();
+            fs::write(store.layout().abort(), "4711").unwrap();
+        }
+        (first..behind).for_each(|number| store.lose(number, (from, to)));
+        assert_stays_and_rebuilds(&store);
+        assert_eq!(store.damaged()[0].2, "nothing was written there");
+    }
+}
+
+#[test]
+fn a_whole_segment_of_garbage_in_the_middle_is_quarantined_as_one_region() {
+    let mut store = TestStore::of_two_topics();
     store.open_check_close();
-    let last = store.sent.last().unwrap().unit;
-    flip(&store.segment(last.phy.0), last.phy.0 % SEGMENT_LEN + 100);
-    store.killed(store.end, ALL_SAFE);
-    let error = store.refusal();
-    assert!(error.contains("was on stable storage"), "{error}");
+    let (from, to) = (PhyOffset(SEGMENT_LEN), PhyOffset(2 * SEGMENT_LEN));
+    store.write(from, &vec![0xee; SEGMENT_LEN as usize]);
+    store.killed(store.end, Timestamp(0));
+    for number in 0..store.sent.len() {
+        if (from..to).contains(&store.sent[number].unit.phy) {
+            store.lose(number, (from, to));
+        }
+    }
+    assert_stays_and_rebuilds(&store);
+    assert_eq!(store.damaged().len(), 1);
+}
+
+#[test]
+fn damage_below_the_flushed_position_is_no_torn_tail_and_the_log_goes_on_behind_it() {
+    for (built, zeroed) in [(true, false), (true, true), (false, false)] {
+        let mut store = TestStore::of_two_topics();
+        if built {
+            store.open_check_close();
+        }
+        let last = store.sent.len() - 1;
+        let unit = store.sent[last].unit;
+        if zeroed {
+            store.write(unit.phy, &vec![0; unit.len as usize]);
+        } else {
+            flip(&store.segment(unit.phy.0), unit.phy.0 % SEGMENT_LEN + IN_BODY);
+        }
+        store.killed(store.end, ALL_SAFE);
+        store.lose_alone(last);
+        assert_stays(&store);
+        // The next message follows behind the region, and its offset behind the lost one's.
+        let next = store.put("B", 0, 10);
+        assert_eq!((next.unit.phy, next.offset), (unit.phy.advance(u64::from(unit.len)), QueueOffset(24)));
+        store.killed(unit.phy, ALL_SAFE);
+        assert_stays(&store);
+    }
+}
+
+#[test]
+fn a_tail_of_zeros_below_the_flushed_position_is_damage_and_its_slots_stay_taken() {
+    // A disk that lost the newest blocks though it said that they were stored.
+    let mut store = TestStore::of_two_topics();
+    store.open_check_close();
+    let first = store.sent.len() - 8;
+    let (from, end) = (store.sent[first].unit.phy, store.end);
+    let mut at = from;
+    while at < end {
+        let to = at.segment_start(SEGMENT_LEN).advance(SEGMENT_LEN);
+        store.write(at, &vec![0; to.since(at) as usize]);
+        at = to;
+    }
+    store.killed(end, Timestamp(0));
+    for number in first..store.sent.len() {
+        let phy = store.sent[number].unit.phy;
+        let segment = phy.segment_start(SEGMENT_LEN);
+        store.lose(number, (from.max(segment), end.min(segment.advance(SEGMENT_LEN))));
+    }
+    assert_stays(&store);
+    assert!(store.quarantine().values().all(|copy| copy.iter().all(|byte| *byte == 0)));
+    store.put("B", 0, 50);
+    store.killed(end, ALL_SAFE);
+    assert_stays(&store);
+}
+
+#[test]
+fn a_restored_file_is_no_longer_damaged() {
+    let mut store = TestStore::of_two_topics();
+    store.open_check_close();
+    let number = 15;
+    let sent = store.sent[number].clone();
+    let whole = fs::read(store.segment(sent.unit.phy.0)).unwrap();
+    flip(&store.segment(sent.unit.phy.0), sent.unit.phy.0 % SEGMENT_LEN + IN_BODY);
+    store.lose_alone(number);
+    store.killed(store.end, Timestamp(0));
+    assert_stays_and_rebuilds(&store);
+    fs::write(store.segment(sent.unit.phy.0), whole).unwrap();
+    store.sent[number] = sent;
+    store.killed(store.end, Timestamp(0));
+    store.open_check_close();
+    assert_eq!(store.damaged(), []);
+    assert_eq!(store.quarantine().len(), 1, "the copy stays");
+}
+
+#[test]
+fn more_damage_beside_a_known_region_makes_one_larger_region() {
+    let mut store = TestStore::of_two_topics();
+    store.open_check_close();
+    for numbers in [15..16, 14..17] {
+        for number in numbers.clone() {
+            let phy = store.sent[number].unit.phy.0;
+            if number != 15 || numbers.len() == 1 {
+                flip(&store.segment(phy), phy % SEGMENT_LEN + IN_BODY);
+            }
+        }
+        let region = (store.sent[numbers.start].unit.phy, store.sent[numbers.end].unit.phy);
+        numbers.for_each(|number| store.lose(number, region));
+        store.killed(store.end, Timestamp(0));
+        store.open_check_close();
+        assert_eq!(
+            store.damaged().iter().map(|(start, end, _)| (*start, *end)).collect::<Vec<_>>(),
+            [(region.0.0, region.1.0)]
+        );
+    }
+    assert_stays(&store);
+}
+
+#[test]
+fn a_lost_list_of_damage_costs_a_scan_and_no_message() {
+    let mut store = TestStore::of_two_topics();
+    store.open_check_close();
+    let unit = store.sent[15].unit;
+    flip(&store.segment(unit.phy.0), unit.phy.0 % SEGMENT_LEN + IN_BODY);
+    store.lose_alone(15);
+    store.killed(store.end, Timestamp(0));
+    assert_stays_and_rebuilds(&store);
+    fs::remove_file(store.layout().quarantine_list()).unwrap();
+    store.open_check_close();
+    assert_eq!(store.damaged().len(), 1);
+}
+
+#[test]
+fn messages_that_the_log_itself_lacks_refuse_the_start() {
+    let mut store = TestStore::in_memory();
+    store.put("B", 0, 1000);
+    store.put("A", 0, 20);
+    store.put_at(QueueKey::new("A", 0), QueueOffset(3), 20);
+    store.put("A", 0, 20);
+    store.killed(store.end, Timestamp(0));
+    let error = store.open().map(drop).unwrap_err().to_string();
+    assert!(error.contains("queue A-0") && error.contains("message 3") && error.contains("1 expected"), "{error}");
+    assert!(store.quarantine().is_empty());
+}
+
+#[test]
+fn damage_explains_no_more_missing_messages_than_it_has_room_for() {
+    let mut store = TestStore::in_memory();
+    store.put("B", 0, 1000);
+    store.put("A", 0, 20);
+    let damaged = store.put("A", 0, 20);
+    // Two are missing here, but the region holds one record.
+    store.put_at(QueueKey::new("A", 0), QueueOffset(4), 20);
+    store.put("A", 0, 20);
+    flip(&store.segment(0), damaged.unit.phy.0 + IN_BODY);
+    store.killed(store.end, Timestamp(0));
+    let error = store.open().map(drop).unwrap_err().to_string();
+    assert!(error.contains("message 4"), "{error}");
 }
 
 #[test]
@@ -473,11 +718,17 @@ fn say_offset(store: &TestStore, sent: &Sent, offset: u64) {
     store.write(sent.unit.phy.advance(QUEUE_OFFSET_AT), &offset.to_be_bytes());
 }
 
-/// Refused as damage at this record, with what it says, before any byte was changed.
-fn assert_damaged(store: &TestStore, sent: &Sent, says: &str) {
-    let error = store.refusal();
-    let place = format!("{}: damaged at physical offset {}", store.segment(sent.unit.phy.0).display(), sent.unit.phy);
-    assert!(error.contains(&place) && error.contains(says) && error.contains("Restore the file"), "{error}");
+/// This record is the one damaged region, for what it says; its slot leads there, and everything else is served. And once
+/// it says again what it should, it is as if nothing had been.
+fn assert_damaged(store: &mut TestStore, number: usize, offset: u64, says: &str) {
+    let sent = store.sent[number].clone();
+    store.lose_at(number, offset);
+    store.open_check_close();
+    let damaged = store.damaged();
+    let [(start, end, why)] = &damaged[..] else { panic!("{damaged:?}") };
+    assert_eq!((*start, *end), (sent.unit.phy.0, sent.unit.phy.0 + u64::from(sent.unit.len)));
+    assert!(why.contains(says), "{why}");
+    store.sent[number] = sent;
 }
 
 #[test]
@@ -491,10 +742,12 @@ fn the_first_message_of_a_log_that_says_another_queue_offset_is_damaged() {
             }
             store.killed(store.end, ALL_SAFE);
             say_offset(&store, &sent, offset);
-            assert_damaged(&store, &sent, &format!("queue offset in A-0 is {offset}"));
+            assert_damaged(&mut store, 0, 0, &format!("queue offset in A-0 is {offset}"));
             // And the true one is taken again.
             say_offset(&store, &sent, 0);
+            store.killed(store.end, ALL_SAFE);
             store.open_check_close();
+            assert_eq!(store.damaged(), []);
         }
     }
 }
@@ -505,15 +758,12 @@ fn a_queue_begins_with_its_first_message_unless_older_segments_have_expired() {
         let mut store = TestStore::in_memory();
         store.end = PhyOffset(start);
         store.put("B", 0, 500);
-        let sent = store.put_at(QueueKey::new("A", 0), QueueOffset(3), 20);
+        store.put_at(QueueKey::new("A", 0), QueueOffset(3), 20);
         store.killed(PhyOffset(start), Timestamp(0));
         if start > 0 {
             store.open_check_close();
         } else {
-            let error = store.open().map(drop).unwrap_err().to_string();
-            let place = format!("damaged at physical offset {}", sent.unit.phy);
-            assert!(error.contains(&place) && error.contains("queue offset in A-0 is 3"), "{error}");
-            assert!(!store.layout().consumequeue().join("A").exists());
+            assert_damaged(&mut store, 1, 0, "queue offset in A-0 is 3");
         }
     }
 }
@@ -527,7 +777,7 @@ fn a_queue_offset_that_the_unit_contradicts_is_damaged_wherever_the_message_lies
             store.put("A", 0, 300);
         }
         store.open_check_close();
-        for sent in store.sent.clone() {
+        for (number, sent) in store.sent.clone().into_iter().enumerate() {
             for offset in [0, sent.offset.0.wrapping_sub(1), sent.offset.0 + 1, 23, 1 << 40] {
                 if offset == sent.offset.0 {
                     continue;
@@ -536,14 +786,16 @@ fn a_queue_offset_that_the_unit_contradicts_is_damaged_wherever_the_message_lies
                 say_offset(&store, &sent, offset);
                 // Scans that do not come by it have no business with it.
                 if sent.unit.phy >= store.end.segment_start(SEGMENT_LEN) {
-                    assert_damaged(&store, &sent, &format!("is {offset}"));
+                    assert_damaged(&mut store, number, sent.offset.0, &format!("is {offset}"));
                 }
                 store.killed(store.end, Timestamp(0));
-                assert_damaged(&store, &sent, &format!("is {offset}"));
+                assert_damaged(&mut store, number, sent.offset.0, &format!("is {offset}"));
                 say_offset(&store, &sent, sent.offset.0);
+                store.killed(store.end, Timestamp(0));
+                store.open_check_close();
+                assert_eq!(store.damaged(), []);
             }
         }
-        store.open_check_close();
     }
 }
 
@@ -554,33 +806,58 @@ fn a_queue_offset_that_its_neighbours_contradict_is_damaged_without_any_unit() {
         store.put("A", 0, 300);
         store.put("B", 0, 20);
     }
-    for sent in store.sent.clone().into_iter().filter(|sent| &*sent.queue.topic == "A" && sent.offset.0 < 5) {
+    let of_a = |sent: &Sent| &*sent.queue.topic == "A" && sent.offset.0 < 5;
+    for (number, sent) in store.sent.clone().into_iter().enumerate().filter(|(_, sent)| of_a(sent)) {
         for offset in (0..7).chain([1 << 40]).filter(|offset| *offset != sent.offset.0) {
             store.killed(store.end, Timestamp(0));
             say_offset(&store, &sent, offset);
-            let error = store.open().map(drop).unwrap_err().to_string();
-            assert!(error.contains(&format!("damaged at physical offset {}", sent.unit.phy)), "{offset}: {error}");
+            assert_damaged(&mut store, number, sent.offset.0, &format!("queue offset in A-0 is {offset}"));
             say_offset(&store, &sent, sent.offset.0);
-            let _ = fs::remove_dir_all(store.layout().consumequeue());
+            // The index cannot get keys in its middle.
+            for derived in [store.layout().consumequeue(), store.layout().index()] {
+                let _ = fs::remove_dir_all(derived);
+            }
         }
     }
     store.open_check_close();
+    assert_eq!(store.damaged(), []);
+}
+
+#[test]
+fn a_newest_message_that_leaves_offsets_out_is_damaged_and_loses_one_only() {
+    let mut store = TestStore::in_memory();
+    for _ in 0..12 {
+        store.put("A", 0, 300);
+    }
+    let sent = store.sent[11].clone();
+    say_offset(&store, &sent, 14);
+    store.killed(store.end, Timestamp(0));
+    assert_damaged(&mut store, 11, 11, "queue offset in A-0 is 14, but the one before it has 10");
 }
 
 #[test]
 fn a_queue_id_or_topic_that_no_folder_can_be_called_after_is_damaged() {
-    let mut store = TestStore::new();
-    let sent = store.put("A", 0, 20);
-    for id in [-1_i32, i32::MIN] {
-        store.write(sent.unit.phy.advance(QUEUE_ID_AT), &id.to_be_bytes());
+    let assert_lost = |mut store: TestStore, says: &str| {
+        let sent = store.sent.remove(0);
+        let other = store.put("B", 0, 30);
         store.killed(store.end, ALL_SAFE);
-        assert_damaged(&store, &sent, &format!("queue id is {id}"));
+        let opened = store.open().unwrap();
+        assert_eq!(opened.writer_start.end, store.end);
+        assert_eq!(opened.queues.list().iter().map(|(_, q)| q.key().clone()).collect::<Vec<_>>(), [other.queue]);
+        let damaged = store.damaged();
+        let [(start, _, why)] = &damaged[..] else { panic!("{damaged:?}") };
+        assert!(*start == sent.unit.phy.0 && why.contains(says), "{damaged:?}");
+    };
+    for id in [-1_i32, i32::MIN] {
+        let mut store = TestStore::new();
+        let sent = store.put("A", 0, 20);
+        store.write(sent.unit.phy.advance(QUEUE_ID_AT), &id.to_be_bytes());
+        assert_lost(store, &format!("queue id is {id}"));
     }
     for topic in ["..", "../../x", "a/b", "a\0"] {
         let mut store = TestStore::new();
-        let sent = store.put(topic, 0, 20);
-        store.killed(store.end, ALL_SAFE);
-        assert_damaged(&store, &sent, &format!("topic is {topic:?}"));
+        store.put(topic, 0, 20);
+        assert_lost(store, &format!("topic is {topic:?}"));
     }
 }
 
@@ -683,6 +960,96 @@ fn a_queue_whose_files_say_that_it_begins_later_does() {
         for (offset, unit) in [(0, before), (1, before), (2, store.sent[1].unit), (3, last.unit)] {
             store.write_unit("A", 0, offset, &unit);
         }
+        store.open_check_close();
+    }
+}
+
+/// A store whose recovery has everything to do: no derived files, damage, and a torn tail.
+fn all_to_do() -> TestStore {
+    let mut store = TestStore::in_memory();
+    for _ in 0..12 {
+        store.put("A", 0, 200);
+        store.put("B", 0, 150);
+        store.put("B", 1, 250);
+    }
+    let torn = store.forget_newest();
+    flip(&store.segment(torn.unit.phy.0), torn.unit.phy.0 % SEGMENT_LEN + IN_BODY);
+    for number in [5, 20] {
+        let phy = store.sent[number].unit.phy.0;
+        flip(&store.segment(phy), phy % SEGMENT_LEN + IN_BODY);
+        store.lose_alone(number);
+    }
+    // And one of which only the next tells that it is damaged.
+    let sent = store.sent[27].clone();
+    say_offset(&store, &sent, 2);
+    store.lose_alone(27);
+    store.killed(torn.unit.phy, Timestamp(0));
+    store
+}
+
+#[test]
+fn a_recovery_that_is_killed_at_any_step_goes_on_and_ends_as_if_it_had_not() {
+    let whole = {
+        let store = all_to_do();
+        store.open_check_close();
+        (files_of(&store), store.damaged())
+    };
+    let (mut furthest, mut resumed) = (0, 0);
+    for n in 0.. {
+        let store = all_to_do();
+        match store.open_killed_at(n) {
+            Ok(opened) => {
+                assert!(n > 50, "there is much to do");
+                store.check(&opened);
+                store.close(opened);
+                break;
+            }
+            Err(error) => assert!(error.to_string().contains("killed"), "{error}"),
+        }
+        if let Some(bytes) = crate::io::read_if_present(&store.layout().recovery()).unwrap() {
+            let reached: Reached = serde_json::from_slice(&bytes).unwrap();
+            assert!(reached.at >= furthest, "more changes come as far at least");
+            furthest = reached.at;
+            resumed += u32::from(reached.at > reached.from);
+        }
+        // Killed once more on its way, then left to itself.
+        let _ = store.open_killed_at(n / 2);
+        store.open_check_close();
+        assert!(!store.layout().recovery().exists() && !store.layout().recovery().with_extension("bak").exists());
+        // What gave it away may differ: a unit that the first attempt wrote, or the next message.
+        let places =
+            |damaged: Vec<_>| damaged.into_iter().map(|(start, end, _)| (start, end)).collect::<Vec<(u64, u64)>>();
+        assert_eq!(places(store.damaged()), places(whole.1.clone()), "killed at change {n}");
+        let differ = files_of(&store).into_iter().zip(&whole.0).find(|(found, expected)| found != *expected);
+        assert_eq!(differ.map(|(found, _)| found.0), None, "killed at change {n}");
+        assert_eq!(files_of(&store).len(), whole.0.len(), "killed at change {n}");
+    }
+    assert!(furthest >= 2 * SEGMENT_LEN && resumed > 10, "it got to {furthest}, {resumed} times");
+}
+
+/// Log and queues, by path below the root.
+fn files_of(store: &TestStore) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let (layout, root) = (store.layout(), store.root().to_owned());
+    let files = store.snapshot().into_iter();
+    let files =
+        files.filter(|(path, _)| path.starts_with(layout.commitlog()) || path.starts_with(layout.consumequeue()));
+    files.map(|(path, bytes)| (path.strip_prefix(&root).unwrap().to_owned(), bytes)).collect()
+}
+
+#[test]
+fn a_recovery_goes_on_only_if_nothing_that_it_built_is_missing() {
+    for lost in ["consumequeue", "index"] {
+        let mut n = 0;
+        let store = loop {
+            let store = all_to_do();
+            assert!(store.open_killed_at(n).is_err(), "it never gets to the third segment");
+            let bytes = crate::io::read_if_present(&store.layout().recovery()).unwrap();
+            if bytes.is_some_and(|bytes| serde_json::from_slice::<Reached>(&bytes).unwrap().at >= 2 * SEGMENT_LEN) {
+                break store;
+            }
+            n += 1;
+        };
+        fs::remove_dir_all(store.root().join(lost)).unwrap();
         store.open_check_close();
     }
 }

@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt;
 use serde::Serialize;
 
 use super::files::{QueueEntry, StoreDir};
-use super::quarantine::{self, Region};
 use super::shape::Shape;
 use super::units::UnitReader;
 use super::walk::ends;
@@ -20,6 +19,7 @@ use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::read_if_present;
 use crate::store::layout::Layout;
 use crate::store::open_error::{OpenError, io_at};
+use crate::store::quarantine::{self, Region};
 use crate::types::{PhyOffset, QueueOffset};
 
 /// Notes of ours that are shown only up to so many bytes.

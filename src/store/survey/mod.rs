@@ -8,8 +8,8 @@
 mod files;
 mod inspect;
 mod keys;
-mod quarantine;
 mod report;
+mod salvage;
 mod shape;
 mod units;
 mod verify;
@@ -19,6 +19,7 @@ mod window;
 pub use files::{FileEntry, QueueEntry, StoreDir};
 pub use inspect::{Inspection, bounds, inspect};
 pub use report::{Counts, Finding, Known, Level, Report};
+pub use salvage::{Lost, Salvaged, salvage};
 pub use shape::{IndexShape, Shape, ShapeHints};
 pub use units::UnitReader;
 pub use verify::{Verify, verify};

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::quarantine::Region;
+use crate::store::quarantine::Region;
 
 /// Findings that are kept with their text; more are counted.
 const FINDINGS_MAX: usize = 1000;

@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::files::{FileEntry, QueueEntry, StoreDir};
-use super::quarantine::Region;
 use super::window::Window;
 use crate::format::unit::{UNIT_LEN, Unit};
+use crate::store::quarantine::Region;
 
 const UNIT: u64 = UNIT_LEN as u64;
 /// Bytes of a queue file read at once: most queues are short.
@@ -123,12 +123,11 @@ pub fn scan(
 
 /// The quarantined region that a unit leads to.
 pub fn region_of(regions: &[Region], unit: &Unit) -> Option<usize> {
-    let len = |region: &Region| u32::try_from(region.len).unwrap_or(u32::MAX).min(i32::MAX as u32);
     let index = regions.partition_point(|region| region.phy < unit.phy.0);
     regions[index..]
         .iter()
         .take_while(|region| region.phy == unit.phy.0)
-        .position(|region| region.is_damaged() && len(region) == unit.len.min(i32::MAX as u32))
+        .position(|region| region.is_damaged() && region.unit().len == unit.len)
         .map(|found| index + found)
 }
 

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use super::files::StoreDir;
 use super::keys::KeyCheck;
-use super::quarantine::{self, Region};
 use super::report::{Known, Level, Report};
 use super::shape::Shape;
 use super::units::{self, QueueScan, UnitReader, region_of};
@@ -25,6 +24,7 @@ use crate::io::read_if_present;
 use crate::store::layout::Layout;
 use crate::store::open_error::{OpenError, io_at};
 use crate::store::progress::Progress;
+use crate::store::quarantine::{self, Region};
 use crate::types::{PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp, json, properties};
 
 const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
@@ -283,8 +283,10 @@ impl Check<'_> {
 
     fn event(&mut self, event: Event<'_>) {
         match event {
+            // What a recovery has set aside may still look whole: it said what could not be.
+            Event::Record(view) if self.is_quarantined(view.phy().0, view.phy().0 + 1) => {}
             Event::Record(view) => self.record(&view),
-            Event::Blank => self.report.counts.blanks += 1,
+            Event::Blank { .. } => self.report.counts.blanks += 1,
             Event::Fault { rule, path, what } => self.report.error(rule, path.display(), what),
             Event::Damage(damage) => self.damage(damage),
         }
@@ -304,8 +306,8 @@ impl Check<'_> {
     fn is_quarantined(&self, from: u64, end: u64) -> bool {
         let mut at = from;
         for region in self.regions.iter().filter(|region| region.is_damaged()) {
-            if region.phy <= at && at < region.end() {
-                at = region.end();
+            if region.phy <= at && at < region.end().0 {
+                at = region.end().0;
             }
         }
         at >= end
@@ -349,7 +351,7 @@ impl Check<'_> {
     fn strays_before(&mut self, keys: &mut KeyCheck<'_>, phy: u64) {
         let (regions, damages) = (self.regions, &self.damages);
         keys.stray_before(phy, &mut self.report, |report, at| {
-            if let Some(region) = regions.iter().position(|region| (region.phy..region.end()).contains(&at.0)) {
+            if let Some(region) = regions.iter().position(|region| (region.phy..region.end().0).contains(&at.0)) {
                 report.quarantined[region].index_entries += 1;
                 return true;
             }

@@ -21,7 +21,7 @@ pub enum Event<'a> {
     /// A whole record.
     Record(RecordView<'a>),
     /// The filler at the end of a segment.
-    Blank,
+    Blank { at: u64 },
     /// No record, where one should be: more of the log lies behind.
     Damage(Damage),
     /// A rule that a file breaks.
@@ -160,7 +160,7 @@ fn step(
         if u64::from(total_len) != left {
             on(fault(format!("the blank at physical offset {here} says {total_len} bytes, {left} are left")));
         }
-        on(Event::Blank);
+        on(Event::Blank { at: here });
         walked.end = file.end();
         return None;
     }

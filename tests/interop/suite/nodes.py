@@ -1,5 +1,6 @@
 """The node under test, on free loopback ports with a store folder of its own."""
 
+import json
 import os
 import random
 import signal
@@ -103,37 +104,29 @@ class Node:
 
 
 class Kerolox(Node):
-    def __init__(self, folder, flush, binary, sizes=SMALL, store=None, append="buffered", host="127.0.0.1",
-                 put_wait_ms=2900):
+    def __init__(self, folder, flush, binary, sizes=SMALL, store=None, append="buffered", host="127.0.0.1", **others):
+        """`others`: settings beside these, their dots written as two underscores."""
         super().__init__(folder, sizes, store, host)
         self.binary = binary
         self.config = os.path.join(folder, "kerolox.toml")
+        settings = {
+            "broker.name": BROKER_NAME,
+            "net.listen": self.broker,
+            "nameserver.embedded": self.name_server,
+            "store.root": self.store,
+            "store.append": append,
+            "store.commitlog_file_size": sizes.commitlog_file,
+            "store.consumequeue_file_size": sizes.consumequeue_file,
+            "store.index_slots": sizes.index_slots,
+            "store.index_entries": sizes.index_units,
+            "limits.max_message_size": sizes.message_max,
+            # Not the default 200: on a busy machine a disk may stall longer, and the Go client gives a refused send up.
+            "limits.put_wait_ms": 2900,
+            "flush.mode": flush,
+            **{key.replace("__", "."): value for key, value in others.items()},
+        }
         with open(self.config, "w") as file:
-            file.write(f"""[broker]
-name = "{BROKER_NAME}"
-
-[net]
-listen = "{self.broker}"
-
-[nameserver]
-embedded = "{self.name_server}"
-
-[store]
-root = "{self.store}"
-append = "{append}"
-commitlog_file_size = {sizes.commitlog_file}
-consumequeue_file_size = {sizes.consumequeue_file}
-index_slots = {sizes.index_slots}
-index_entries = {sizes.index_units}
-
-[limits]
-max_message_size = {sizes.message_max}
-# Not the default 200: on a busy machine a disk may stall longer, and the Go client gives a refused send up.
-put_wait_ms = {put_wait_ms}
-
-[flush]
-mode = "{flush}"
-""")
+            file.writelines(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
 
     def start(self):
         self.process = self._spawn([self.binary, "serve", "--config", self.config])

@@ -1,0 +1,133 @@
+//! `kerolox salvage`: what is left of a damaged store, as a new one.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::progress::Meter;
+use super::rebuild::settings;
+use super::verify::{ShapeArgs, write_json};
+use super::{EXIT_FAILURE, EXIT_USAGE};
+use crate::node;
+use crate::store::survey::{Salvaged, Shape, StoreDir, salvage};
+use crate::store::{OpenError, RebuildPlan, rebuild};
+
+/// Copy all that can be read of a damaged store into a new one
+///
+/// Takes every whole record out of the commit log's files, whatever is missing, cut or overwritten between them, and the
+/// readable tables of config/; then builds consume queues and index. Nothing is written in the store itself. Records keep
+/// their physical offsets, so message ids stay valid, and their queue offsets. What is lost between them is filled with
+/// records of rolled back transactions, which every broker steps over; each such region is on the new store's list in
+/// kerolox/quarantine, and queue slots of lost messages lead there. Says in bytes and messages what is lost.
+/// Consumer offsets beyond the end of their queue, whose newest messages are lost, are lowered to it.
+#[derive(Debug, clap::Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  kerolox salvage /var/lib/kerolox --to /mnt/new/store
+  kerolox salvage ./store --to ./saved --json - && kerolox verify ./saved
+
+Exit codes:
+  0  all that was there is saved: nothing was lost
+  1  saved, but something is lost (the lines say what), or it failed on the way (I/O error)
+  2  nothing can be saved, the store is in use, or --to is not empty"
+)]
+pub(super) struct Args {
+    /// The damaged store's directory
+    dir: PathBuf,
+    /// The new store's directory, which must be missing or empty
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Settings in TOML: delay levels, and sizes of files that are not there [default: none]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Bytes of a commit log file [default: what most files have]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(4096..))]
+    commitlog_file_size: Option<u64>,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// Write what was saved and lost as JSON to this file, or with - to standard output instead of the lines
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<PathBuf>,
+    /// Tell on standard error how far it is, even if that is no terminal
+    #[arg(long)]
+    progress: bool,
+}
+
+pub(super) fn run(args: Args) -> ExitCode {
+    match save(&args) {
+        Ok(salvaged) => report(&args, &salvaged),
+        Err(Refusal::Store(error)) => {
+            eprintln!("kerolox: {error}");
+            ExitCode::from(if matches!(error, OpenError::Io { .. }) { EXIT_FAILURE } else { EXIT_USAGE })
+        }
+        Err(Refusal::Settings(lines)) => {
+            lines.iter().for_each(|line| eprintln!("kerolox: {line}"));
+            ExitCode::from(EXIT_USAGE)
+        }
+    }
+}
+
+enum Refusal {
+    Store(OpenError),
+    Settings(Vec<String>),
+}
+
+impl From<OpenError> for Refusal {
+    fn from(error: OpenError) -> Refusal {
+        Refusal::Store(error)
+    }
+}
+
+fn save(args: &Args) -> Result<Salvaged, Refusal> {
+    let dir = StoreDir::open(&args.dir)?;
+    let mut shape = Shape::of(&dir, args.shape.hints());
+    shape.segment_len = args.commitlog_file_size.or(shape.segment_len);
+    // Before hours of reading: can the new store be opened with these?
+    let config = settings(args.config.as_deref(), &args.to, &shape);
+    let config = config.map_err(|errors| Refusal::Settings(errors.lines().to_vec()))?;
+    let mut meters = [Meter::new("reading", args.progress), Meter::new("copying", args.progress)];
+    let salvaged = salvage(&dir, config.store.commitlog_file_size, &args.to, &mut |what, done, total| {
+        meters[usize::from(what == "copying")].tell(done, total);
+    })?;
+    drop(dir);
+    rebuild(node::store_settings(&config, config.net.listen), &RebuildPlan::default(), node::memory_len())?;
+    Ok(salvaged)
+}
+
+fn report(args: &Args, salvaged: &Salvaged) -> ExitCode {
+    let written = args.json.as_deref().map_or(Ok(()), |to| write_json(salvaged, to));
+    if args.json.as_deref() != Some("-".as_ref()) {
+        for lost in &salvaged.lost {
+            println!("lost\t{}\t{} bytes\t{}", lost.phy, lost.len, lost.why);
+        }
+        for lost in &salvaged.config_lost {
+            println!("lost\tconfig/{lost}");
+        }
+        println!(
+            "saved {} records of {} bytes, physical offsets {} to {}, and config/ {}",
+            salvaged.records,
+            salvaged.record_bytes,
+            salvaged.log_start,
+            salvaged.log_end,
+            salvaged.config_files.join(" ")
+        );
+        if salvaged.offsets_lowered > 0 {
+            println!("lowered {} consumer and delay offsets to the ends of their queues", salvaged.offsets_lowered);
+        }
+        println!(
+            "lost {} bytes in {} regions, {} messages by their queues' numbers; {} bytes behind the last record; the disk did not give {} bytes",
+            salvaged.lost_bytes,
+            salvaged.lost.len(),
+            salvaged.lost_messages,
+            salvaged.tail_bytes,
+            salvaged.unreadable_bytes
+        );
+    }
+    if let Err(error) = written {
+        eprintln!("kerolox: the report cannot be written: {error}");
+        return ExitCode::from(EXIT_FAILURE);
+    }
+    let is_whole = salvaged.lost.is_empty() && salvaged.config_lost.is_empty() && salvaged.tail_bytes == 0;
+    if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURE) }
+}

@@ -1,0 +1,66 @@
+//! The log's tail: cut off behind its end, and brought onto stable storage before it.
+
+use std::sync::Arc;
+
+use super::super::layout::Layout;
+use super::super::open_error::{OpenError, io_at};
+use super::super::quarantine::{self, Kind, Region, nonzero_ranges};
+use crate::io::{Segment, disk};
+use crate::types::PhyOffset;
+
+/// Zeroes everything behind the log's end (rule R3) and syncs. What is not zero is copied to quarantine first, and put on
+/// the list.
+pub fn cut_tail(
+    layout: &Layout,
+    segments: &[Arc<Segment>],
+    end: PhyOffset,
+    list: &mut Vec<Region>,
+) -> Result<(), OpenError> {
+    for segment in segments.iter().filter(|segment| segment.end() > end) {
+        let path = segment.path();
+        let from = end.max(segment.start()).since(segment.start());
+        let stale = nonzero_ranges(segment, from, segment.bytes().len() as u64).map_err(io_at(path))?;
+        if stale.is_empty() {
+            continue;
+        }
+        for (at, len) in &stale {
+            let phy = segment.start().advance(*at);
+            let listed = list.iter().find(|region| (region.kind, region.start(), region.len) == (Kind::Cut, phy, *len));
+            if let Some(listed) = listed
+                && quarantine::is_as_copied(layout, segments, listed).map_err(io_at(path))?
+            {
+                // A recovery was killed between the copy and the cut.
+                continue;
+            }
+            let why = format!("behind the end of the log at {end}");
+            let region =
+                quarantine::copy(layout, segment, (phy, *len), &why, Kind::Cut).map_err(io_at(&layout.quarantine()))?;
+            tracing::warn!(path = %path.display(), phy_offset = %phy, len, copy = %region.copy, "cut");
+            list.push(region);
+        }
+        // The copies and the list have to be there for good before the originals go.
+        quarantine::save(layout, list)?;
+        let file = disk::open_to_write(path).map_err(io_at(path))?;
+        let zeros = vec![0u8; 64 * 1024];
+        for (at, len) in stale {
+            let mut done = 0;
+            while done < len {
+                let part = (len - done).min(zeros.len() as u64);
+                disk::write_at(&file, path, &zeros[..part as usize], at + done).map_err(io_at(path))?;
+                done += part;
+            }
+        }
+        disk::sync(&file, path).map_err(io_at(path))?;
+    }
+    Ok(())
+}
+
+/// Brings what the scan found from `from` on onto stable storage. What a killed process wrote may be in the page cache
+/// alone, and from now on it counts as flushed.
+pub fn sync_segments(segments: &[Arc<Segment>], from: PhyOffset, end: PhyOffset) -> Result<(), OpenError> {
+    for segment in segments.iter().filter(|segment| segment.end() > from && segment.start() < end) {
+        let path = segment.path();
+        disk::sync_path(path).map_err(io_at(path))?;
+    }
+    Ok(())
+}

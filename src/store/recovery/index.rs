@@ -1,0 +1,135 @@
+//! Giving scanned records a second chance to be in the index (rule R7).
+
+use std::io;
+use std::sync::Arc;
+
+use super::super::index_builder::{index_header, make_file};
+use super::super::layout::Layout;
+use super::super::open_error::{OpenError, io_at};
+use super::super::shared::StoreSettings;
+use super::unit_files::invalid;
+use crate::format::index_file;
+use crate::format::record::{self, RecordView};
+use crate::index::{self, Full, IndexFile, IndexFileMut};
+use crate::io::{SharedMap, fsync_dir, remove_if_present};
+use crate::types::{KeyHash, PhyOffset, Timestamp};
+
+/// Puts keys behind those that are there.
+pub struct IndexRebuild<'a> {
+    layout: &'a Layout,
+    settings: &'a StoreSettings,
+    files: &'a mut Vec<Arc<SharedMap>>,
+    /// Newest message that the index held before the scan.
+    indexed_to: Option<PhyOffset>,
+    /// A file was made since the folder was synced.
+    has_new_file: bool,
+}
+
+impl<'a> IndexRebuild<'a> {
+    pub fn new(
+        layout: &'a Layout,
+        settings: &'a StoreSettings,
+        files: &'a mut Vec<Arc<SharedMap>>,
+    ) -> IndexRebuild<'a> {
+        IndexRebuild { layout, settings, files, indexed_to: None, has_new_file: false }
+    }
+
+    /// Makes ready for a scan, the first or one more.
+    pub fn start(&mut self) {
+        self.indexed_to = newest_indexed(self.files);
+    }
+
+    /// Sees to it that the record's keys lead to it.
+    pub fn take(&mut self, view: &RecordView<'_>) -> Result<(), OpenError> {
+        if self.indexed_to.is_some_and(|to| view.phy() < to) {
+            return Ok(());
+        }
+        for key in record::key_hashes(view.topic(), view.properties()) {
+            if self.indexed_to == Some(view.phy()) && self.has_entry(key, view.phy()) {
+                continue;
+            }
+            let failed = OpenError::from_io(self.layout.index());
+            self.put_key(key, view.phy(), view.store_timestamp()).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn has_entry(&self, key: KeyHash, phy: PhyOffset) -> bool {
+        let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
+        // A message's keys may be divided between a file that they filled and the next.
+        indexed_files(self.files).take(2).any(|file| {
+            IndexFile::open(file.bytes(0, file.len()), slots, units).is_ok_and(|index| index.holds(key, phy))
+        })
+    }
+
+    fn put_key(&mut self, key: KeyHash, phy: PhyOffset, stored_at: Timestamp) -> io::Result<()> {
+        let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
+        loop {
+            if let Some(file) = self.files.last() {
+                let end = index_file::unit_at(slots, index_header(file).next_unit.saturating_add(1).min(units));
+                if end > file.reserved() {
+                    file.reserve(end + (1 << 20))?;
+                }
+                // SAFETY: no core runs yet; nobody else looks at the file.
+                let bytes = unsafe { file.whole_mut() };
+                let mut index = IndexFileMut::open(bytes, slots, units).map_err(invalid)?;
+                match index.put(key, phy, stored_at) {
+                    Ok(()) => return Ok(()),
+                    Err(Full) => file.sync()?,
+                }
+            }
+            self.files.push(Arc::new(make_file(&self.layout.index(), slots, units)?));
+            self.has_new_file = true;
+        }
+    }
+
+    pub fn files(&self) -> &[Arc<SharedMap>] {
+        self.files
+    }
+
+    /// Brings everything put in so far onto stable storage; files before the last were synced when they were full.
+    pub fn sync(&mut self) -> Result<(), OpenError> {
+        if let Some(last) = self.files.last() {
+            last.sync().map_err(io_at(last.path()))?;
+        }
+        if std::mem::take(&mut self.has_new_file) {
+            let dir = self.layout.index();
+            fsync_dir(&dir).map_err(io_at(&dir))?;
+        }
+        Ok(())
+    }
+
+    /// Cuts entries at or behind the log's end, and syncs.
+    pub fn finish(&mut self, end: PhyOffset) -> Result<(), OpenError> {
+        if !self.files.is_empty() {
+            let dir = self.layout.index();
+            fsync_dir(&dir).map_err(io_at(&dir))?;
+        }
+        let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
+        while let Some(last) = self.files.last() {
+            let used = index_file::unit_at(slots, index_header(last).next_unit.min(units));
+            last.reserve(used).map_err(io_at(last.path()))?;
+            // SAFETY: no core runs yet; nobody else looks at the file.
+            let bytes = unsafe { last.whole_mut() };
+            index::cut_from(bytes, slots, units, end);
+            last.sync().map_err(io_at(last.path()))?;
+            if index_header(last).next_unit > 1 || self.files.len() == 1 {
+                break;
+            }
+            let path = last.path().to_owned();
+            self.files.pop();
+            remove_if_present(&path).map_err(io_at(&path))?;
+        }
+        Ok(())
+    }
+}
+
+/// The place of the newest indexed message.
+pub fn newest_indexed(files: &[Arc<SharedMap>]) -> Option<PhyOffset> {
+    indexed_files(files).next().map(|file| index_header(file).end_phy)
+}
+
+/// The index files that hold entries, newest first: one that was only just made says nothing.
+fn indexed_files(files: &[Arc<SharedMap>]) -> impl Iterator<Item = &Arc<SharedMap>> {
+    files.iter().rev().filter(|file| index_header(file).next_unit > 1)
+}

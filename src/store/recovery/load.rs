@@ -1,0 +1,193 @@
+//! What is on the disk before anything is recovered: consume queue files and how much of them is written, index files.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::index_builder::index_header;
+use super::super::layout::Layout;
+use super::super::open_error::{OpenError, io_at};
+use super::super::queues::{QueueView, UnitFile, handle};
+use super::super::shared::StoreSettings;
+use crate::format::index_file;
+use crate::format::names;
+use crate::format::unit::{UNIT_LEN, Unit};
+use crate::index;
+use crate::io::{SharedMap, remove_if_present};
+use crate::types::{PhyOffset, QueueKey, QueueOffset};
+
+/// How the end of a queue's last file is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// By bisection: behind the last unit of a file that a clean stop left, all is zero. What is found has to be compared
+    /// with what that stop noted.
+    Noted,
+    /// By a look at every unit of the file: the first that is none, or that leads back, ends the data.
+    Looked,
+}
+
+/// Opens every consume queue file and counts what it holds.
+pub fn load_queues(layout: &Layout, settings: &StoreSettings, ends: Ends) -> Result<Vec<Arc<QueueView>>, OpenError> {
+    let mut queues = Vec::new();
+    let root = layout.consumequeue();
+    for topic in sub_dirs(&root)? {
+        for id in sub_dirs(&root.join(&topic))? {
+            let dir = root.join(&topic).join(&id);
+            let Some(queue_id) = queue_id(&id) else {
+                tracing::warn!(path = %dir.display(), "not a queue; left alone");
+                continue;
+            };
+            let key = QueueKey::new(topic.as_str(), queue_id);
+            let files = load_queue_files(&dir, settings.consumequeue_len)?;
+            let (files, max) = written_end(files, ends);
+            let view = QueueView::with_files(key, handle(queues.len()), files);
+            view.publish(QueueOffset(0), max);
+            queues.push(view);
+        }
+    }
+    Ok(queues)
+}
+
+fn sub_dirs(dir: &Path) -> Result<Vec<String>, OpenError> {
+    let mut found = Vec::new();
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        entries => entries.map_err(io_at(dir))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(io_at(dir))?;
+        let is_dir = entry.file_type().map_err(io_at(dir))?.is_dir();
+        match entry.file_name().into_string() {
+            Ok(name) if is_dir => found.push(name),
+            _ => tracing::warn!(path = %entry.path().display(), "not a folder of a topic or queue; left alone"),
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The queue that a folder's name says; ids are Java's, which are signed.
+fn queue_id(name: &str) -> Option<u32> {
+    let id = name.parse::<i32>().ok().filter(|id| id.to_string() == name)?;
+    u32::try_from(id).ok()
+}
+
+fn load_queue_files(dir: &Path, len: u64) -> Result<Vec<Arc<UnitFile>>, OpenError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(io_at(dir))? {
+        let path = entry.map_err(io_at(dir))?.path();
+        let meta = fs::metadata(&path).map_err(io_at(&path))?;
+        match segment_start(&path) {
+            Some(start) if meta.is_file() => found.push((start, meta.len(), path)),
+            _ => tracing::warn!(path = %path.display(), "not a consume queue file; left alone"),
+        }
+    }
+    found.sort_unstable();
+    if let Some((_, 0, path)) = found.last() {
+        remove_if_present(path).map_err(io_at(path))?;
+        found.pop();
+    }
+    let mut files: Vec<Arc<UnitFile>> = Vec::new();
+    for (start, size, path) in found {
+        if size != len {
+            let key = "store.consumequeue_file_size";
+            return Err(OpenError::WrongSize { path, found: size, expected: len, key });
+        }
+        if start % len != 0 {
+            return Err(OpenError::Foreign { path, what: "no consume queue file of this length starts there" });
+        }
+        let first = QueueOffset(start / UNIT_LEN as u64);
+        if files.last().is_some_and(|last| last.end() != first) {
+            tracing::warn!(path = %path.display(), "a consume queue file before it is missing; both are built anew");
+            break;
+        }
+        let map = SharedMap::open(&path, len).map_err(io_at(&path))?;
+        files.push(Arc::new(UnitFile::new(first, map)));
+    }
+    Ok(files)
+}
+
+/// The position that a segment's or consume queue file's name says.
+pub(super) fn segment_start(path: &Path) -> Option<u64> {
+    path.file_name().and_then(|name| name.to_str()).and_then(names::parse_segment_name)
+}
+
+/// The files that hold units (later ones are left out), and the queue offset behind the last unit.
+fn written_end(mut files: Vec<Arc<UnitFile>>, ends: Ends) -> (Vec<Arc<UnitFile>>, QueueOffset) {
+    while let Some(last) = files.last() {
+        let bytes = last.map().bytes(0, last.map().len());
+        let units = match ends {
+            Ends::Noted => crate::queue::written_units_by_bisection(bytes),
+            Ends::Looked => crate::queue::written_units(bytes),
+        };
+        if units > 0 || files.len() == 1 {
+            let max = last.first().advance(units as u64);
+            return (files, max);
+        }
+        files.pop();
+    }
+    (files, QueueOffset(0))
+}
+
+/// Opens the index files, oldest first. After an unclean stop the newest is repaired.
+pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> Result<Vec<Arc<SharedMap>>, OpenError> {
+    let dir = layout.index();
+    let (slots, units) = (settings.index_slots, settings.index_entries);
+    let expected = index_file::file_len(slots, units);
+    let entries = match fs::read_dir(&dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(io_at(&dir))?,
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(io_at(&dir))?.path();
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(names::is_index_name) {
+            paths.push(path);
+        } else {
+            tracing::warn!(path = %path.display(), "not an index file; left alone");
+        }
+    }
+    paths.sort_unstable();
+    let mut files = Vec::new();
+    for path in paths {
+        let found = fs::metadata(&path).map_err(io_at(&path))?.len();
+        if found == 0 {
+            remove_if_present(&path).map_err(io_at(&path))?;
+            continue;
+        }
+        if found != expected {
+            return Err(OpenError::WrongSize {
+                path,
+                found,
+                expected,
+                key: "store.index_slots and store.index_entries",
+            });
+        }
+        let map = SharedMap::open(&path, expected).map_err(io_at(&path))?;
+        files.push(Arc::new(map));
+    }
+    if let Some(last) = files.last()
+        && unclean
+    {
+        let used = index_file::unit_at(slots, index_header(last).next_unit.min(units));
+        last.reserve(used).map_err(io_at(last.path()))?;
+        // SAFETY: no core runs yet; nobody else looks at the file.
+        let bytes = unsafe { last.whole_mut() };
+        index::repair(bytes, slots, units);
+    }
+    Ok(files)
+}
+
+/// The first message of each queue that the log still holds.
+pub fn set_minimums(queues: &[Arc<QueueView>], log_min: PhyOffset) {
+    for queue in queues {
+        let max = queue.max();
+        let first = queue.files().first().map_or(QueueOffset(0), |file| file.first());
+        queue.publish(first.min(max), max);
+        let unit =
+            |at| Ok::<_, std::convert::Infallible>(queue.units_from(at).map_or(Unit::PRE_BLANK, |run| run.get(0)));
+        let Ok(min) = crate::queue::first_at_or_after(first.min(max)..max, log_min, unit);
+        queue.publish(min, max);
+    }
+}

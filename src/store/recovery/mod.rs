@@ -1,0 +1,181 @@
+//! Finding the log's true end and making the derived data agree with it. Source: store.md 8, rules R2 to R7.
+//!
+//! [`load`] says what is on the disk. The [`scan`] starts at a safe point (checkpoint time, flushed position, end of the
+//! index), checks every record, and gives each a second chance to be dispatched ([`queues`], [`index`]): a unit that is
+//! there already is compared, a missing one is written. If a queue turns out to lack units from before the scan, the whole
+//! log is scanned. Bad places with good ones behind them, or below what was flushed, are [`damage`]: copied to quarantine
+//! and stepped over. Only a torn tail is [`cut`], and what is cut is copied first. Everything that was found or written is
+//! synced before anybody builds on it: after a kill it may be in the page cache alone. How far a long recovery got is saved,
+//! so that one that is killed can [`resume`].
+
+mod cut;
+mod damage;
+mod index;
+mod load;
+mod queues;
+mod rebuild;
+mod resume;
+mod scan;
+mod unit_files;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::layout::Layout;
+use super::open_error::OpenError;
+use super::quarantine::Region;
+use super::queues::QueueView;
+use super::shared::StoreSettings;
+use crate::format::checkpoint::Checkpoint;
+use crate::format::config_files::TopicsFile;
+use crate::format::record::RecordView;
+use crate::io::{Segment, SharedMap};
+use crate::types::{PhyOffset, Timestamp};
+
+use cut::{cut_tail, sync_segments};
+use index::{IndexRebuild, newest_indexed};
+use queues::QueueRebuild;
+use rebuild::Rebuild;
+use resume::{Pace, Reached};
+use scan::LogScan;
+
+pub use load::{Ends, load_index, load_queues, set_minimums};
+pub use resume::SAVE_INTERVAL;
+pub use unit_files::sync_queue_folders;
+
+/// What a recovery works on.
+pub struct Recovery<'a> {
+    pub layout: &'a Layout,
+    pub settings: &'a StoreSettings,
+    pub segments: &'a [Arc<Segment>],
+    pub checkpoint: &'a Checkpoint,
+    /// Saved by us; `None` in a store that Java wrote.
+    pub flushed: Option<PhyOffset>,
+    /// Scan everything: what the derived files lack may be from anywhere in the log.
+    pub whole: bool,
+    /// All topics there are, if that is sure: after a kill the list may lack the newest.
+    pub topics: Option<&'a TopicsFile>,
+    pub queues: &'a mut Vec<Arc<QueueView>>,
+    pub index: &'a mut Vec<Arc<SharedMap>>,
+    /// What is in quarantine.
+    pub quarantined: &'a mut Vec<Region>,
+    /// How often to save how far it is.
+    pub save_interval: Duration,
+}
+
+/// Where the log ends.
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveredLog {
+    pub end: PhyOffset,
+    pub last_stored_at: Timestamp,
+}
+
+/// A queue's messages are not consecutive, and no damage explains it.
+struct Gap {
+    queue: String,
+    expected: u64,
+    found: u64,
+    phy: PhyOffset,
+}
+
+enum ScanError {
+    Gap(Gap),
+    Open(OpenError),
+}
+
+impl From<OpenError> for ScanError {
+    fn from(error: OpenError) -> ScanError {
+        ScanError::Open(error)
+    }
+}
+
+/// Scans the log, quarantines what is damaged, cuts a torn tail, and completes consume queues and index.
+///
+/// # Errors
+/// A log that is shorter than what was flushed, a gap in a queue that no damage explains, or what the file system says.
+pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
+    let Some(first) = recovery.segments.first() else { return without_segments(&recovery) };
+    let (oldest, newest_end) = (first.start(), recovery.segments[recovery.segments.len() - 1].end());
+    let start = safe_start(&recovery);
+    let Recovery { layout, settings, segments, flushed, topics, queues, index, quarantined, .. } = recovery;
+    let reached = Reached::load(layout, start, newest_end, queues, index)?;
+    let (mut from, at, stored_at) = match reached {
+        Some(reached) => (reached.from().max(oldest), reached.at(), reached.stored_at()),
+        None => (start, start, Timestamp(0)),
+    };
+    if at > from {
+        tracing::info!(%from, %at, oldest = %oldest, "scanning the commit log from where the last recovery got to");
+    } else {
+        tracing::info!(%from, oldest = %oldest, "scanning the commit log");
+    }
+    let mut rebuild = Rebuild::new(
+        QueueRebuild::new(layout, settings, segments, topics, queues),
+        IndexRebuild::new(layout, settings, index),
+    );
+    let mut scan = LogScan::new(layout, segments, flushed, quarantined, Pace::new(recovery.save_interval));
+    rebuild.start_at(from, at);
+    let log = match scan.run(from, at, stored_at, &mut rebuild) {
+        Err(ScanError::Gap(gap)) if at > oldest => {
+            tracing::warn!(queue = %gap.queue, expected = gap.expected, found = gap.found,
+                "a consume queue lacks units from before the scan; scanning the whole log");
+            from = oldest;
+            rebuild.start_at(oldest, oldest);
+            scan.run(oldest, oldest, Timestamp(0), &mut rebuild)
+        }
+        outcome => outcome,
+    };
+    let log = log.map_err(|error| match error {
+        ScanError::Gap(gap) => {
+            OpenError::Gap { queue: gap.queue, expected: gap.expected, found: gap.found, phy: gap.phy }
+        }
+        ScanError::Open(error) => error,
+    })?;
+    if let Some(flushed) = flushed.filter(|flushed| *flushed > log.end) {
+        return Err(OpenError::Short { missing: layout.segment(log.end), end: log.end, flushed });
+    }
+    scan.keep(rebuild.queues.damage.all_mut())?;
+    scan.forget_healed(from, log.end, rebuild.queues.damage.all())?;
+    cut_tail(layout, segments, log.end, quarantined)?;
+    sync_segments(segments, flushed.unwrap_or(oldest), log.end)?;
+    rebuild.finish(log.end)?;
+    Reached::forget(layout)?;
+    let units_written = rebuild.queues.units_written;
+    tracing::info!(end = %log.end, records = rebuild.records, units_written, "commit log recovered");
+    Ok(log)
+}
+
+/// No segment at all: right for a new store, and for no other.
+fn without_segments(recovery: &Recovery<'_>) -> Result<RecoveredLog, OpenError> {
+    let end = PhyOffset(0);
+    if let Some(flushed) = recovery.flushed.filter(|flushed| *flushed > end) {
+        return Err(OpenError::Short { missing: recovery.layout.commitlog(), end, flushed });
+    }
+    if recovery.queues.iter().any(|queue| queue.max().0 > 0) {
+        let what = "empty, though there are consume queues; bring the commit log back, or remove the whole store";
+        return Err(OpenError::Foreign { path: recovery.layout.commitlog(), what });
+    }
+    Ok(RecoveredLog { end, last_stored_at: Timestamp(0) })
+}
+
+/// The start of a segment from which a scan meets everything that may be unflushed, undispatched or unindexed.
+fn safe_start(recovery: &Recovery<'_>) -> PhyOffset {
+    let segments = recovery.segments;
+    let segment_len = recovery.settings.segment_len;
+    let oldest = segments[0].start();
+    // Only a store of ours says how far it was flushed; of Java's, the checkpoint may run ahead of the data (J9).
+    let Some(flushed) = recovery.flushed.filter(|_| !recovery.whole) else { return oldest };
+    let safe_time = recovery.checkpoint.min_timestamp();
+    let is_safe = |first: RecordView<'_>| first.store_timestamp() <= safe_time && first.store_timestamp().0 > 0;
+    let newest_safe = segments.iter().rev().find(|segment| first_record(segment).is_some_and(is_safe));
+    let start = newest_safe.map_or(oldest, |segment| segment.start());
+    let indexed = newest_indexed(recovery.index).unwrap_or(PhyOffset(0));
+    start.min(flushed.segment_start(segment_len)).min(indexed.segment_start(segment_len)).max(oldest)
+}
+
+fn first_record(segment: &Segment) -> Option<RecordView<'_>> {
+    let view = RecordView::parse(segment.bytes()).ok()?;
+    (view.phy() == segment.start()).then_some(view)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+"""File systems of a check's own, on loop devices: to be frozen, or to fail. They need root."""
+
+import os
+import subprocess
+import sys
+
+from . import tools
+from .agent import Failed, Skipped
+from .checks import need_root
+
+
+class LoopDisk:
+    """An ext4 file system in an image file, mounted while this is open."""
+
+    def __init__(self, folder, megabytes, image_folder=None):
+        need_root()
+        tools.need(("mkfs.ext4", "e2fsprogs"), ("fsfreeze", "util-linux"), ("mount", "mount"))
+        self.image = os.path.join(image_folder or folder, "image")
+        self.mount = os.path.join(folder, "disk")
+        os.makedirs(self.mount)
+        with open(self.image, "wb") as file:
+            file.truncate(megabytes << 20)
+        # All that the file system needs is written now, so that an image on a full disk fails in the data.
+        tools.run(["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-J", "size=8", self.image])
+        self.holder = None
+
+    def __enter__(self):
+        holder = os.path.join(os.path.dirname(__file__), "mount_holder.py")
+        # No child of the run's: those are killed in the end, and this one must unmount.
+        self.holder = subprocess.Popen([sys.executable, holder, self.image, self.mount], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, text=True, start_new_session=True)
+        if self.holder.stdout.readline().strip() != "mounted":
+            raise Skipped("this machine lets root mount no image file")
+        return self
+
+    def freeze(self):
+        self._tell("freeze")
+
+    def thaw(self):
+        self._tell("thaw")
+
+    def _tell(self, word):
+        self.holder.stdin.write(word + "\n")
+        self.holder.stdin.flush()
+        self._expect(word)
+
+    def _expect(self, word):
+        if self.holder.stdout.readline().strip() != word:
+            raise Failed(f"{self.mount}: no {word}")
+
+    def __exit__(self, *_):
+        self.holder.stdin.close()
+        self.holder.wait()
