@@ -10,27 +10,23 @@ const SETTING: &str = "locked memory";
 const REASON: &str = "each executor registers its I/O buffers with the kernel, which locks them";
 /// Memory for an executor's own buffers. glommio registers three times this.
 pub const IO_MEMORY_LEN: usize = 1 << 20;
-/// The same for the one that appends to the log, if it writes past the page cache: what it has under way lies there.
-pub const DIRECT_IO_MEMORY_LEN: usize = 4 << 20;
 const IO_MEMORY_FACTOR: u64 = 3;
 
-/// Is there enough for this many executors? `direct`: one of them writes past the page cache.
-pub fn check(executors: usize, direct: bool) -> Finding {
-    let more = if direct { DIRECT_IO_MEMORY_LEN - IO_MEMORY_LEN } else { 0 };
-    let needed = (executors * IO_MEMORY_LEN + more) as u64 * IO_MEMORY_FACTOR;
+/// Is there enough for this many executors?
+pub fn check(executors: usize) -> Finding {
+    let needed = executors as u64 * IO_MEMORY_FACTOR * IO_MEMORY_LEN as u64;
     let limit = if geteuid().is_root() || may_lock_all() { None } else { getrlimit(Resource::Memlock).current };
-    judge(limit, needed, direct)
+    judge(limit, needed)
 }
 
-fn judge(limit: Option<u64>, needed: u64, direct: bool) -> Finding {
-    let without = if direct { " or do without store.append = \"dma\"" } else { "" };
+fn judge(limit: Option<u64>, needed: u64) -> Finding {
     let found = limit.map_or("unlimited".to_owned(), |limit| format!("{limit} bytes allowed"));
     let finding = Finding::fine(SETTING, found, format!("{needed} bytes"), REASON);
     match limit {
         Some(limit) if limit < needed => finding.but(
             Severity::Refusal,
             format!(
-                "{needed} bytes are needed; raise the limit (systemd: LimitMEMLOCK=, shell: ulimit -l {}) or use fewer cores{without}",
+                "{needed} bytes are needed; raise the limit (systemd: LimitMEMLOCK=, shell: ulimit -l {}) or use fewer cores",
                 needed.div_ceil(1024)
             ),
         ),
@@ -52,11 +48,10 @@ mod tests {
 
     #[test]
     fn a_limit_below_what_the_executors_need_is_refused_with_what_to_set() {
-        let finding = judge(Some(65_536), 6 << 20, false);
+        let finding = judge(Some(65_536), 6 << 20);
         assert_eq!(finding.severity, Severity::Refusal);
         assert!(finding.to_string().contains("65536") && finding.to_string().contains("ulimit -l 6144"), "{finding}");
-        assert_eq!(judge(Some(6 << 20), 6 << 20, false).severity, Severity::Fine);
-        assert_eq!(judge(None, 6 << 20, false).severity, Severity::Fine);
-        assert!(judge(Some(6 << 20), 15 << 20, true).to_string().contains("store.append"));
+        assert_eq!(judge(Some(6 << 20), 6 << 20).severity, Severity::Fine);
+        assert_eq!(judge(None, 6 << 20).severity, Severity::Fine);
     }
 }

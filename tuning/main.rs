@@ -24,15 +24,12 @@ enum Command {
         /// Executors of the node: one a core that it uses.
         #[arg(long, default_value_t = 2)]
         executors: usize,
-        /// For a node with store.append = "dma", which locks more memory.
-        #[arg(long)]
-        dma: bool,
     },
 }
 
 fn main() -> ExitCode {
-    let Command::Check { executors, dma } = Arguments::parse().command;
-    let findings = tuning::check(executors, dma);
+    let Command::Check { executors } = Arguments::parse().command;
+    let findings = tuning::check(executors);
     for finding in &findings {
         println!(
             "{:<8} {:<14} found: {}, wanted: {}",

@@ -69,7 +69,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All checks, for a node with this many executors; `direct`: its log is written past the page cache.
-pub fn check(executors: usize, direct: bool) -> Vec<Finding> {
-    vec![io_uring::check(), locked_memory::check(executors, direct), open_files::check()]
+/// All checks, for a node with this many executors.
+pub fn check(executors: usize) -> Vec<Finding> {
+    vec![io_uring::check(), locked_memory::check(executors), open_files::check()]
 }

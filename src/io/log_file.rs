@@ -19,10 +19,10 @@ use crate::types::PhyOffset;
 
 /// Length of one write of zeros. Longer ones build large page-cache folios, of which one dirty byte costs megabytes.
 pub const ZERO_LEN: usize = 64 * 1024;
-/// Longest single write past the page cache, and how many are under way at once: what fits into the memory that the
-/// writer's executor registers with the kernel (`tuning::locked_memory`).
-const DIRECT_LEN_MAX: usize = 512 * 1024;
-const DIRECT_WRITES_MAX: usize = 4;
+/// Longest single write past the page cache, and how many are under way at once. The usual turn fits into the memory that
+/// an executor registers with the kernel in any case; the longest ones take the rest from the allocator.
+const DIRECT_LEN_MAX: usize = 256 * 1024;
+const DIRECT_WRITES_MAX: usize = 8;
 
 /// How bytes get into the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,10 +32,9 @@ pub fn descriptors_for_connections(open_files_max: u64) -> i32 {
     i32::try_from(open_files_max - kept).unwrap_or(i32::MAX)
 }
 
-/// Refuses where the host lacks what a node with this many executors cannot do without; warns of the rest. `direct`: its
-/// log is written past the page cache.
-pub fn host(executors: usize, direct: bool) -> Result<(), NodeError> {
-    for finding in tuning::check(executors, direct) {
+/// Refuses where the host lacks what a node with this many executors cannot do without; warns of the rest.
+pub fn host(executors: usize) -> Result<(), NodeError> {
+    for finding in tuning::check(executors) {
         match finding.severity {
             Severity::Refusal => return Err(NodeError::Host(finding.to_string())),
             Severity::Warning => tracing::warn!("{finding}"),

@@ -55,7 +55,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let placement =
         Placement::choose(&usable, config.cores.writer, config.cores.shards.as_deref()).map_err(NodeError::Host)?;
     let shard_count = placement.shards.len();
-    checks::host(placement.executors(), config.store.append == AppendMode::Dma)?;
+    checks::host(placement.executors())?;
     let open_files_max = checks::raise_open_files();
     let listen = listen_addrs(&config);
     let _ports = checks::ports(&listen)?;
@@ -197,14 +197,10 @@ fn start(
     spin: Duration,
 ) -> Result<Vec<Executor>, NodeError> {
     let mut executors = Vec::new();
-    let io_memory = match writer.shared.settings.append {
-        io::AppendMode::Dma => locked_memory::DIRECT_IO_MEMORY_LEN,
-        _ => locked_memory::IO_MEMORY_LEN,
-    };
     let mut writer = Some(writer);
     if !placement.shards.contains(&placement.writer) {
         let parts = writer.take().expect("not used yet");
-        executors.push(spawn("writer".into(), placement.writer, io_memory, spin, move |ready| async move {
+        executors.push(spawn("writer".into(), placement.writer, spin, move |ready| async move {
             writer_core::run(parts, ready).await.map(|()| Vec::new())
         })?);
     }
@@ -212,8 +208,7 @@ fn start(
         let core = placement.shards[parts.shard.index()];
         let role = format!("shard {}", parts.shard);
         let writer = if placement.shares_writer_core(parts.shard) { writer.take() } else { None };
-        let io_memory = if writer.is_some() { io_memory } else { locked_memory::IO_MEMORY_LEN };
-        executors.push(spawn(role, core, io_memory, spin, move |ready| async move {
+        executors.push(spawn(role, core, spin, move |ready| async move {
             let Some(writer) = writer else { return shard_core::run(parts, ready).await };
             // One executor for both: the rings work within a core, too.
             let (opened, is_open) = flume::bounded(1);
@@ -231,7 +226,6 @@ fn start(
 fn spawn<F>(
     role: String,
     core: usize,
-    io_memory: usize,
     spin: Duration,
     body: impl FnOnce(Box<dyn FnOnce()>) -> F + Send + 'static,
 ) -> Result<Executor, NodeError>
@@ -243,7 +237,7 @@ where
     let (alive_tx, alive) = flume::bounded::<()>(0);
     let builder = LocalExecutorBuilder::new(glommio::Placement::Fixed(core))
         .name(&format!("kerolox-{}", role.replace(' ', "-")))
-        .io_memory(io_memory)
+        .io_memory(locked_memory::IO_MEMORY_LEN)
         .spin_before_park(spin);
     let handle = builder
         .spawn(move || async move {
