@@ -124,6 +124,7 @@ fn a_segment_that_cannot_be_made_refuses_sends_until_it_can() {
     assert_eq!(client.put(&Request::send(TOPIC).body("small")).number("queueOffset"), stored);
     fs::remove_dir_all(&blocked).unwrap();
     put_until_it_works(&mut client, &asked);
+    client.pull_until(TOPIC, stored + 1, 1);
     assert_eq!(client.max_offset(TOPIC), stored + 2);
     assert!(node.stop().success());
     node.start_again();
