@@ -6,7 +6,7 @@ use std::path::Path;
 
 use kerolox::config::ZeroAhead;
 use kerolox::io::{AppendMode, Blocking, Job};
-use kerolox::log::Check;
+use kerolox::log::Checksums;
 use kerolox::store::{FlushMode, ReadSettings, StoreSettings};
 use kerolox::types::{KeyHash, key_hash};
 use tempfile::TempDir;
@@ -76,12 +76,12 @@ pub fn settings(root: &Path, append: AppendMode) -> StoreSettings {
         zero_ahead: ZeroAhead::Off,
         index: true,
         property_crc: false,
-        check: Check::Body,
         delays_ms: vec![1_000, 5_000],
         inflight_len_max: 64 << 20,
         inflight_count_max: 65_536,
         put_wait_ms_max: 60_000,
         read: ReadSettings::default(),
+        checksums: Checksums::Body,
     }
 }
 

@@ -52,9 +52,9 @@ pub struct Config {
     pub cores: CoresConfig,
     pub store: StoreConfig,
     pub flush: FlushConfig,
-    pub recovery: RecoveryConfig,
     pub retention: RetentionConfig,
     pub disk: DiskConfig,
+    pub recovery: RecoveryConfig,
     pub read: ReadConfig,
     pub limits: LimitsConfig,
     pub log: LogConfig,
@@ -149,13 +149,6 @@ pub struct StoreConfig {
     pub property_crc: bool,
 }
 
-/// What the start after an unclean stop holds against a checksum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecoveryConfig {
-    pub check_crc: bool,
-    pub verify_property_crc: bool,
-}
-
 /// How records get into the commit log; the bytes are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendMode {
@@ -231,6 +224,15 @@ pub struct DiskConfig {
     pub warning_percent: u64,
     pub min_free_clean: u64,
     pub min_free_warning: u64,
+}
+
+/// What a recovery looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryConfig {
+    /// Are bodies held against their checksums?
+    pub check_crc: bool,
+    /// Are whole records held against the checksum among their properties, which then each must have? Instead of the body's.
+    pub verify_property_crc: bool,
 }
 
 /// How much one pull or query gives, and what it may cost.
@@ -394,9 +396,9 @@ impl Config {
             cores: cores(&mut gate, raw.cores),
             store: store(&mut gate, raw.store),
             flush: flush(&mut gate, raw.flush),
-            recovery: recovery(&mut gate, raw.recovery),
             retention: retention(&mut gate, raw.retention),
             disk: disk(&mut gate, raw.disk),
+            recovery: recovery(&mut gate, raw.recovery),
             read: read(&mut gate, raw.read),
             limits: limits(&mut gate, raw.limits),
             log: log(&mut gate, raw.log),
@@ -520,13 +522,6 @@ fn store(gate: &mut Gate<'_>, raw: raw::RawStore) -> StoreConfig {
     }
 }
 
-fn recovery(gate: &mut Gate<'_>, raw: raw::RawRecovery) -> RecoveryConfig {
-    RecoveryConfig {
-        check_crc: gate.switch("recovery.check_crc", raw.check_crc, true),
-        verify_property_crc: gate.switch("recovery.verify_property_crc", raw.verify_property_crc, false),
-    }
-}
-
 fn flush(gate: &mut Gate<'_>, raw: raw::RawFlush) -> FlushConfig {
     let words = [("async", FlushMode::Async), ("sync", FlushMode::Sync)];
     FlushConfig {
@@ -573,6 +568,13 @@ fn retention(gate: &mut Gate<'_>, raw: raw::RawRetention) -> RetentionConfig {
         held_report_ms: gate.integer("retention.held_report_ms", raw.held_report_ms, 120_000, 100..=86_400_000),
         retry_ms: gate.integer("retention.retry_ms", raw.retry_ms, 120_000, 100..=86_400_000),
         force_when_full: gate.switch("retention.force_when_full", raw.force_when_full, true),
+    }
+}
+
+fn recovery(gate: &mut Gate<'_>, raw: raw::RawRecovery) -> RecoveryConfig {
+    RecoveryConfig {
+        check_crc: gate.switch("recovery.check_crc", raw.check_crc, true),
+        verify_property_crc: gate.switch("recovery.verify_property_crc", raw.verify_property_crc, false),
     }
 }
 

@@ -17,9 +17,9 @@ pub(super) struct RawConfig {
     pub cores: RawCores,
     pub store: RawStore,
     pub flush: RawFlush,
-    pub recovery: RawRecovery,
     pub retention: RawRetention,
     pub disk: RawDisk,
+    pub recovery: RawRecovery,
     pub read: RawRead,
     pub limits: RawLimits,
     pub log: RawLog,
@@ -90,13 +90,6 @@ pub(super) struct RawFlush {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawRecovery {
-    pub check_crc: Raw,
-    pub verify_property_crc: Raw,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
 pub(super) struct RawRetention {
     pub hours: Raw,
     pub delete_when: Raw,
@@ -117,6 +110,13 @@ pub(super) struct RawDisk {
     pub warning_percent: Raw,
     pub min_free_clean: Raw,
     pub min_free_warning: Raw,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRecovery {
+    pub check_crc: Raw,
+    pub verify_property_crc: Raw,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -31,7 +31,7 @@ mod writer;
 
 pub use builder::{Builder, DurableUpTo, OnArrival};
 pub use cold_reads::Reader;
-pub use config_store::ConfigTables;
+pub use config_store::{ConfigTables, load_table};
 pub use disk_watch::DiskWatch;
 pub use expiry::{Expiry, ExpirySettings};
 pub use index_builder::IndexBuilder;

@@ -106,6 +106,7 @@ pub(super) fn open_saving(
     recovery::set_minimums(&queues, set.min());
     // A clean stop or the recovery has synced them.
     queues.iter().for_each(|queue| queue.set_opened());
+    warn_of_lost_topics(&tables, &queues);
     let counters = queues.iter().map(|queue| queue.max().0).collect();
     save_queue_count(&layout, &queues)?;
     // The abort file says that the store is in use: from here on a stop that does not remove it is unclean.
@@ -142,6 +143,23 @@ fn write_abort(path: &Path) -> io::Result<()> {
     remove_if_present(path)?;
     let file = disk::create_new(path)?;
     disk::write_at(&file, path, std::process::id().to_string().as_bytes(), 0)
+}
+
+/// A table of topics that is gone takes no message with it, but nobody can ask for them. Without any, all are of the system.
+fn warn_of_lost_topics(tables: &ConfigTables, queues: &[Arc<super::queues::QueueView>]) {
+    if !tables.topics.topics.is_empty() {
+        return;
+    }
+    let of_users = queues.iter().filter(|queue| queue.max().0 > 0 && !recovery::is_of_system(&queue.key().topic));
+    let topics: BTreeSet<_> = of_users.map(|queue| &queue.key().topic).collect();
+    if !topics.is_empty() {
+        let some: Vec<_> = topics.iter().take(10).collect();
+        tracing::warn!(
+            count = topics.len(),
+            ?some,
+            "there is no table of topics, though there are queues of topics; create them again, and their messages are served"
+        );
+    }
 }
 
 /// Does the log end at `end`: is its segment there, and nothing written from there on?

@@ -13,7 +13,7 @@ use super::quarantine::DamagedRegions;
 use super::scans::ScanPlaces;
 use crate::config::ZeroAhead;
 use crate::io::{AppendMode, SegmentSet};
-use crate::log::Check;
+use crate::log::Checksums;
 use crate::metrics::{Counters, Traffic, TrafficTotals};
 use crate::types::PhyOffset;
 
@@ -142,8 +142,6 @@ pub struct StoreSettings {
     pub index: bool,
     /// Every record is sealed with a checksum over all of it.
     pub property_crc: bool,
-    /// What recovery holds against a checksum.
-    pub check: Check,
     /// Delay of each level, in ms; what recovery needs to know when a delayed message is due.
     pub delays_ms: Vec<i64>,
     /// Bounds of what may be on its way to the writer, over all shards.
@@ -152,6 +150,8 @@ pub struct StoreSettings {
     /// A put that waited longer than this for the writer is refused.
     pub put_wait_ms_max: u64,
     pub read: ReadSettings,
+    /// What a recovery checks of each record.
+    pub checksums: Checksums,
 }
 
 /// How much one read gives, and what it may cost. Defaults are Java's.
@@ -218,6 +218,8 @@ pub struct Shared {
     builders_stuck: AtomicU32,
     /// Why the disk is too full to take messages, if it is. By the control core.
     disk_full: ArcSwapOption<String>,
+    /// Grows whenever somebody needs all consume queues on stable storage.
+    queue_syncs_asked: AtomicU64,
     stopping: AtomicBool,
     write_us: AtomicU32,
     flush_us: AtomicU32,
@@ -253,6 +255,7 @@ impl Shared {
             poison: OnceLock::new(),
             builders_stuck: AtomicU32::new(0),
             disk_full: ArcSwapOption::empty(),
+            queue_syncs_asked: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             write_us: AtomicU32::new(0),
             flush_us: AtomicU32::new(0),
@@ -391,6 +394,16 @@ impl Shared {
     /// Why the disk is too full to take messages, if it is.
     pub fn disk_full(&self) -> Option<Arc<String>> {
         self.disk_full.load_full()
+    }
+
+    /// Asks every shard to bring its consume queues onto stable storage at its next look at them.
+    pub fn ask_queue_sync(&self) {
+        self.queue_syncs_asked.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often that was asked.
+    pub fn queue_syncs_asked(&self) -> u64 {
+        self.queue_syncs_asked.load(Ordering::Acquire)
     }
 
     pub fn stop_puts(&self) {

@@ -29,7 +29,7 @@ use crate::index::IndexFile;
 use crate::io::AppendMode;
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch};
-use crate::log::Check;
+use crate::log::Checksums;
 use crate::types::{KeyHash, PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp};
 
 pub const SEGMENT_LEN: u64 = 4096;
@@ -95,12 +95,12 @@ impl TestStore {
             zero_ahead: ZeroAhead::Off,
             index: true,
             property_crc: false,
-            check: Check::Body,
             delays_ms: vec![1000, 5000],
             inflight_len_max: 1 << 20,
             inflight_count_max: 1000,
             put_wait_ms_max: 200,
             read: ReadSettings::default(),
+            checksums: Checksums::Body,
         };
         TestStore { dir, settings, sent: Vec::new(), counters: HashMap::new(), end: PhyOffset(0) }
     }

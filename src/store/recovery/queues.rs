@@ -338,9 +338,8 @@ impl<'a> QueueRebuild<'a> {
     /// A topic that is in no list of topics was deleted, and its messages do not come back (rule R15). Without any list,
     /// as in the golden stores, nobody knows. Topics of the system need not be listed.
     fn is_deleted(&self, topic: &str) -> bool {
-        let of_system = topic == SCHEDULE_TOPIC || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix));
         let listed = self.topics.map(|file| &file.topics).filter(|topics| !topics.is_empty());
-        !of_system && listed.is_some_and(|topics| !topics.contains_key(topic))
+        !is_of_system(topic) && listed.is_some_and(|topics| !topics.contains_key(topic))
     }
 
     /// Sees to it that a queue has this unit.
@@ -662,6 +661,11 @@ fn point_at_damage(queue: &QueueView, damage: &[Damaged]) -> io::Result<()> {
 fn gap(queue: &QueueView, Place { offset, unit }: Place) -> ScanError {
     let (expected, found) = (queue.max().0, offset.0);
     ScanError::Gap(Gap { queue: queue.key().to_string(), expected, found, phy: unit.phy })
+}
+
+/// Is it a topic that a broker makes for itself or for a group?
+pub fn is_of_system(topic: &str) -> bool {
+    topic == SCHEDULE_TOPIC || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix))
 }
 
 /// Is this record one of this queue?
