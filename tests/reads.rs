@@ -205,10 +205,10 @@ fn a_segment_cut_short_under_readers_fails_their_reads_and_nothing_else() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         // Readers in the middle of it, from memory.
-        for queue in 0..2 {
+        for (queue, header_type) in HEADER_TYPES.into_iter().enumerate() {
             let (node, stop) = (&node, &stop);
             scope.spawn(move || {
-                let mut client = node.client(HEADER_TYPES[queue]);
+                let mut client = node.client(header_type);
                 let mut offset = 0;
                 while !stop.load(Ordering::Relaxed) {
                     let answer = client.ask(&in_queue(Request::pull(TOPIC, offset), queue));
