@@ -526,10 +526,6 @@ impl ShardStore {
 }
 
 /// A get before its first unit.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made once a get and taken apart at once; the common one is the large one"
-)]
 enum Begun {
     Scan(Scan),
     /// Nothing to be looked at.
