@@ -624,6 +624,9 @@ impl Writer {
         for meta in metas {
             let (record, behind) = rest.split_at_mut(meta.len as usize);
             record::number(record, meta.store_timestamp_at, queue_offset, at, stored_at);
+            if self.shared.settings.property_crc {
+                record::seal(record);
+            }
             let tags = match meta.tags {
                 TagsRule::Code(code) => code,
                 TagsRule::DueAfterMs(ms) => TagsCode(stored_at.plus_ms(ms).0),
