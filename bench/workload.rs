@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use kerolox::config::ZeroAhead;
-use kerolox::io::{AppendMode, Blocking, Job};
+use kerolox::io::{AppendMode, Blocking, Job, SyncCall};
 use kerolox::log::Check;
 use kerolox::store::{FlushMode, ReadSettings, StoreSettings};
 use kerolox::types::{KeyHash, key_hash};
@@ -62,6 +62,7 @@ pub fn settings(root: &Path, append: AppendMode) -> StoreSettings {
         root: root.to_owned(),
         store_host: SocketAddr::from(([127, 0, 0, 1], 10911)),
         append,
+        sync_call: Some(SyncCall::ODsync),
         segment_len: 1 << 30,
         consumequeue_len: 6_000_000,
         index_slots: 5_000_000,

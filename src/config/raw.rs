@@ -79,6 +79,7 @@ pub(super) struct RawStore {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawFlush {
     pub mode: Raw,
+    pub sync_call: Raw,
     pub interval_ms: Raw,
     pub least_pages: Raw,
     pub thorough_interval_ms: Raw,

@@ -23,7 +23,7 @@ use crate::broker::control::{ControlSettings, KvConfig, LoadedTables};
 use crate::broker::delay::DelayLevels;
 use crate::broker::shard::ShardSettings;
 use crate::broker::{Directory, SharedDirectory};
-use crate::config::{self, AppendMode, Config, ReadConfig};
+use crate::config::{self, AppendMode, Config, ReadConfig, SyncCall};
 use crate::dispatch::ring;
 use crate::io::{self, SharedMap};
 use crate::log::{Check, DiskRule, RetentionRule};
@@ -347,6 +347,12 @@ pub fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings 
         append: match config.store.append {
             AppendMode::Buffered => io::AppendMode::Buffered,
             AppendMode::Mmap => io::AppendMode::Mmap,
+            AppendMode::Dma => io::AppendMode::Dma,
+        },
+        sync_call: match config.flush.sync_call {
+            SyncCall::Auto => None,
+            SyncCall::ODsync => Some(io::SyncCall::ODsync),
+            SyncCall::Fdatasync => Some(io::SyncCall::Fdatasync),
         },
         segment_len: config.store.commitlog_file_size,
         consumequeue_len: config.store.consumequeue_file_size,

@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use super::quarantine::DamagedRegions;
 use super::scans::ScanPlaces;
 use crate::config::ZeroAhead;
-use crate::io::{AppendMode, SegmentSet};
+use crate::io::{AppendMode, LogTail, SegmentSet, SyncCall};
 use crate::log::Check;
 use crate::metrics::{Counters, Traffic, TrafficTotals};
 use crate::types::PhyOffset;
@@ -123,6 +123,8 @@ pub struct StoreSettings {
     /// Written into every record and message id; what clients dial for a lookup by id.
     pub store_host: SocketAddr,
     pub append: AppendMode,
+    /// None: what a probe finds faster, which opening the store fills in.
+    pub sync_call: Option<SyncCall>,
     /// Bytes of a commit log segment.
     pub segment_len: u64,
     /// Bytes of a consume queue file, a multiple of 20.
@@ -196,6 +198,8 @@ impl Default for ReadSettings {
 pub struct Shared {
     pub settings: StoreSettings,
     pub segments: SegmentSet,
+    /// The newest part of the log where the page cache does not hold it (append mode `dma`).
+    pub tail: Option<Arc<LogTail>>,
     /// Where the log is damaged; readers step over it.
     pub damaged: DamagedRegions,
     /// End of the log in the page cache.
@@ -239,6 +243,7 @@ impl Shared {
     /// A log that ends at `end`, all of it flushed and shown.
     pub fn new(settings: StoreSettings, segments: SegmentSet, end: PhyOffset, memory_len: u64) -> Shared {
         Shared {
+            tail: (settings.append == AppendMode::Dma).then(LogTail::new),
             settings,
             segments,
             damaged: DamagedRegions::default(),
@@ -264,6 +269,17 @@ impl Shared {
             memory_len,
             scan_places: Arc::new(ScanPlaces::new(SCANS_MAX)),
         }
+    }
+
+    /// Where the part of the log begins that is kept in memory beside the page cache.
+    pub fn tail_start(&self) -> Option<PhyOffset> {
+        self.tail.as_ref()?.start()
+    }
+
+    /// Hands `[at, at + len)` out of that part to `take`; `false`, and nothing is handed out, if it is not there (any more).
+    /// The caller stays below what is shown to it.
+    pub fn read_tail(&self, at: PhyOffset, len: usize, take: impl FnMut(&[u8])) -> bool {
+        len == 0 || self.tail.as_ref().is_some_and(|tail| tail.read(at, len, take))
     }
 
     pub fn appended(&self) -> PhyOffset {

@@ -26,9 +26,9 @@ use crate::format::names;
 use crate::format::record::{self, RecordSpec};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::index::IndexFile;
-use crate::io::AppendMode;
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch};
+use crate::io::{AppendMode, SyncCall};
 use crate::log::Check;
 use crate::types::{KeyHash, PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp};
 
@@ -81,6 +81,7 @@ impl TestStore {
             root: dir.path().join("store"),
             store_host: "127.0.0.1:10911".parse().unwrap(),
             append: AppendMode::Buffered,
+            sync_call: Some(SyncCall::ODsync),
             segment_len: SEGMENT_LEN,
             consumequeue_len: QUEUE_FILE_LEN,
             index_slots: 100,
