@@ -6,6 +6,7 @@ use std::path::Path;
 
 use kerolox::config::ZeroAhead;
 use kerolox::io::{AppendMode, Blocking, Job, SyncCall};
+use kerolox::log::Check;
 use kerolox::store::{FlushMode, ReadSettings, StoreSettings};
 use kerolox::types::{KeyHash, key_hash};
 use tempfile::TempDir;
@@ -74,6 +75,9 @@ pub fn settings(root: &Path, append: AppendMode) -> StoreSettings {
         consumequeue_flush_interval_ms: 1_000,
         consumequeue_thorough_interval_ms: 60_000,
         zero_ahead: ZeroAhead::Off,
+        index: true,
+        property_crc: false,
+        check: Check::Body,
         delays_ms: vec![1_000, 5_000],
         inflight_len_max: 64 << 20,
         inflight_count_max: 65_536,

@@ -34,6 +34,7 @@ const SMALL: Shape = Shape { segment_len: 64 << 10, queue_file_len: 1000, index_
 /// Long enough to be zeroed ahead, as a sync node does.
 const ZEROED: Shape = Shape { segment_len: 2 << 20, ..SMALL };
 const ROUNDS: u64 = 10;
+const ROUNDS_OF_A_STORE: u64 = 25;
 const TOPICS: [&str; 3] = ["CrashA", "CrashB", "CrashC"];
 const QUEUES: i32 = 2;
 const CONNECTIONS: u64 = 4;
@@ -380,12 +381,17 @@ fn kills_between_which_the_append_mode_changes_lose_nothing() {
 #[ignore = "takes minutes: KEROLOX_CRASH_ROUNDS=200 cargo test --test crash many -- --ignored --nocapture"]
 fn many_kills_lose_nothing() {
     let rounds = std::env::var("KEROLOX_CRASH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(50);
-    thread::scope(|scope| {
-        for (shape, flush) in [(SMALL, "async"), (ZEROED, "sync")] {
-            scope.spawn(move || assert_each_survives(shape, flush, rounds));
-            scope.spawn(move || assert_survives_killed_stops(shape, flush, rounds));
-        }
-    });
+    // Each round looks at all messages of all rounds before it: a new store now and then keeps that bounded.
+    for first in (0..rounds).step_by(ROUNDS_OF_A_STORE as usize) {
+        let rounds = ROUNDS_OF_A_STORE.min(rounds - first);
+        println!("rounds {first} to {} of each", first + rounds);
+        thread::scope(|scope| {
+            for (shape, flush) in [(SMALL, "async"), (ZEROED, "sync")] {
+                scope.spawn(move || assert_each_survives(shape, flush, rounds));
+                scope.spawn(move || assert_survives_killed_stops(shape, flush, rounds));
+            }
+        });
+    }
 }
 
 fn checkpoint(node: &Node) -> Checkpoint {

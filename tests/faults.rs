@@ -126,6 +126,7 @@ fn a_segment_that_cannot_be_made_refuses_sends_until_it_can() {
     assert_eq!(client.put(&Request::send(TOPIC).body("small")).number("queueOffset"), stored);
     fs::remove_dir_all(&blocked).unwrap();
     put_until_it_works(&mut client, &asked);
+    client.pull_until(TOPIC, stored + 1, 1);
     assert_eq!(client.max_offset(TOPIC), stored + 2);
     assert!(node.stop().success());
     node.start_again();
@@ -272,6 +273,7 @@ fn tables_that_cannot_be_saved_stop_new_topics_and_nothing_else() {
     let mut node = Node::start();
     let mut client = node.client(HEADER_TYPES[0]);
     assert_eq!(client.put(&Request::send(TOPIC).body("there")).code, response::SUCCESS);
+    client.pull_until(TOPIC, 0, 1);
     let blocked: Vec<_> =
         ["topics", "subscriptionGroup"].map(|name| node.root().join(format!("config/{name}.json.tmp"))).into();
     blocked.iter().for_each(|path| fs::create_dir(path).unwrap());

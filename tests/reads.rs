@@ -82,6 +82,13 @@ fn cached_pages(file: &File) -> u64 {
     if result == 0 { stat[0] } else { 0 }
 }
 
+/// One of the numbers that the node tells of itself.
+fn told(client: &mut Client, name: &str) -> u64 {
+    let answer = client.ask(&Request::new(request::GET_BROKER_RUNTIME_INFO));
+    let info: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    info["table"][name].as_str().unwrap_or_else(|| panic!("no {name} in {info}")).parse().unwrap()
+}
+
 /// A node whose log has `segments` segments of 4 MiB full of messages in `queues` queues, none of it read yet.
 fn filled(segments: u64, queues: usize, len: usize, settings: &[(&str, &str)]) -> (Node, usize) {
     let mut all = vec![("store.commitlog_file_size", "\"4MiB\""), ("limits.max_message_size", "\"1MiB\"")];
@@ -101,26 +108,34 @@ fn filled(segments: u64, queues: usize, len: usize, settings: &[(&str, &str)]) -
 #[test]
 fn messages_that_left_memory_are_read_from_the_disk_whoever_asks_how_often() {
     let (node, count) = filled(3, 4, 4000, &[]);
-    for file in segments(&node).iter().chain(&files_in(&node.root().join("consumequeue").join(TOPIC).join("0"))) {
-        evict(file);
+    let mut evicted = true;
+    for file in segments(&node) {
+        evicted &= evict(&file);
     }
-    // Many at once on one connection: what does not fit the group's share waits, in its order.
+    // Many at once on one connection: what does not fit the group's share waits. In one piece, and with the group there, so
+    // that they are served before the first read ends.
     let mut client = node.client(HEADER_TYPES[1]);
+    client.ask(&Request::pull(TOPIC, count as i64));
     let pulls: Vec<(usize, i64)> =
         (0..count / 4).step_by(8).flat_map(|offset| (0..4).map(move |queue| (queue, offset as i64))).collect();
-    let mut expected = std::collections::HashMap::new();
-    for (queue, offset) in &pulls {
+    let asked = pulls.iter().enumerate().flat_map(|(opaque, (queue, offset))| {
         let asked = in_queue(Request::pull(TOPIC, *offset), *queue).with("maxMsgNums", 8);
-        expected.insert(client.send(&asked), (*queue, *offset));
-    }
+        client.frame(&asked, opaque as i32)
+    });
+    let asked: Vec<u8> = asked.collect();
+    client.send_raw(&asked);
     for _ in &pulls {
         let answer = client.read();
-        let (queue, offset) = expected.remove(&answer.opaque).expect("one answer for each pull");
+        let (queue, offset) = pulls[answer.opaque as usize];
         assert_eq!(answer.code, response::SUCCESS, "{answer:?}");
         for (index, text) in answer.bodies().iter().enumerate() {
             let number = (offset as usize + index) * 4 + queue;
             assert!(text.starts_with(&format!("{number:08}")), "queue {queue} offset {offset} gives {}", &text[..8]);
         }
+    }
+    if evicted {
+        assert!(told(&mut client, "keroloxColdReads") > 0);
+        assert!(told(&mut client, "keroloxColdReadsQueued") > 0, "there were more than a group may have under way");
     }
 }
 
@@ -169,6 +184,7 @@ fn a_scan_of_old_messages_leaves_the_page_cache_as_it_found_it() {
             }
         }
     }
+    assert!(told(&mut client, "keroloxReadAheadKib") > 10 * 4 * 1024 / 2, "most of it was read ahead");
     // All but what lies right behind the scan, and the newest segment, is gone again, soon.
     let old = &files[..files.len() - 3];
     let deadline = Instant::now() + WAIT_MAX;
@@ -287,6 +303,21 @@ fn until(client: &mut Client, asked: &Request, done: impl Fn(&Answer) -> bool) -
         assert!(Instant::now() < deadline, "{answer:?}");
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// In this mode a store into the mapping is what fails, and the message was never in the log.
+#[test]
+fn a_segment_cut_short_under_a_mapped_writer_ends_sends_and_not_the_node() {
+    let node = Node::with(&[("store.append", "\"mmap\"")]);
+    let mut client = node.client(HEADER_TYPES[0]);
+    client.put(&Request::send(TOPIC));
+    wait_for_max(&mut client, TOPIC, 0, 1);
+    File::options().write(true).open(&segments(&node)[0]).unwrap().set_len(0).unwrap();
+    let answer = client.ask(&Request::send(TOPIC));
+    assert!([response::SYSTEM_ERROR, response::SERVICE_NOT_AVAILABLE].contains(&answer.code), "{answer:?}");
+    assert_eq!(client.ask(&Request::send(TOPIC)).code, response::SERVICE_NOT_AVAILABLE);
+    assert_eq!(client.ask(&Request::pull(TOPIC, 0)).code, response::SYSTEM_ERROR);
+    assert_eq!(client.max_offset(TOPIC), 1, "it answers still");
 }
 
 /// A unit that a broker left behind may point to a whole record, of another queue.

@@ -6,11 +6,8 @@
 mod harness;
 
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use harness::{Answer, Client, HEADER_TYPES, Node, Request};
-use kerolox::format::checkpoint::Checkpoint;
 use kerolox::wire::code::{request, response};
 use kerolox::wire::lists::KvTable;
 use serde_json::Value;
@@ -110,44 +107,6 @@ fn an_async_topic_on_a_sync_node_is_read_once_it_is_flushed() {
     let bodies: Vec<_> = (0..20).map(|index| index.to_string()).collect();
     assert_eq!(client.pull_until("Fast", 0, 20).bodies(), bodies);
     assert_eq!(unflushed(&mut client), 0);
-}
-
-/// Case T9: what nobody waits for is flushed, and the checkpoint that bounds the next recovery follows it.
-#[test]
-fn messages_that_nobody_waits_for_hold_up_neither_checkpoint_nor_flushed_position() {
-    const COUNT: i64 = 20_000;
-    // The consume queues' own interval is an hour's question on a slow machine.
-    let settings = [("flush.mode", "\"sync\""), ("flush.consumequeue_thorough_interval_ms", "2000")];
-    let mut node = Node::with(&settings);
-    let mut client = node.client(HEADER_TYPES[1]);
-    let asked = Request::send("Unwaited").properties("WAIT=false").body(vec![b'x'; 1024]);
-    client.put(&asked);
-    let mut stored = 1;
-    while stored < COUNT {
-        let count = (COUNT - stored).min(100);
-        for _ in 0..count {
-            client.send(&asked);
-        }
-        // A machine full of tests may make the node refuse some.
-        stored += (0..count).filter(|_| client.read().code == response::SUCCESS).count() as i64;
-    }
-    let newest = client.pull_until("Unwaited", COUNT - 1, 1).records()[0].store_timestamp().0;
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let bytes = std::fs::read(node.root().join("checkpoint")).unwrap_or_default();
-        let checkpoint = Checkpoint::decode(&bytes).unwrap_or_default();
-        let bound = newest - 5_000;
-        if checkpoint.physic.0 >= bound && checkpoint.logics.0 >= bound && unflushed(&mut client) == 0 {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{checkpoint:?}, newest {newest}");
-        thread::sleep(Duration::from_millis(100));
-    }
-    node.kill();
-    node.start_again();
-    let mut client = node.client(HEADER_TYPES[0]);
-    assert_eq!(client.max_offset("Unwaited"), COUNT);
-    assert_eq!(client.put(&asked).number("queueOffset"), COUNT);
 }
 
 #[test]

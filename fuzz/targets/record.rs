@@ -3,7 +3,7 @@
 #![no_main]
 
 use kerolox::format::record::{self, RecordSpec, RecordView, sys_flag};
-use kerolox::log::{Scanned, SegmentScan, find_record};
+use kerolox::log::{Check, Scanned, SegmentScan, find_record};
 use kerolox::types::{PhyOffset, properties};
 use libfuzzer_sys::fuzz_target;
 
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
 /// Every accessor stays within the record, and what can be encoded again gives the same length.
 fn look_at(view: &RecordView<'_>) {
     assert_eq!(view.bytes().len(), view.total_len() as usize);
-    let _ = (view.check_crc(), view.queue_id(), view.flag(), view.queue_offset(), view.phy(), view.store_timestamp());
+    let _ = (view.check_crc(), view.seal(), view.queue_id(), view.flag(), view.queue_offset(), view.phy(), view.store_timestamp());
     let _ = (view.prepared_transaction_offset(), view.reconsume_times(), view.is_v2());
     let _ = record::key_hashes(view.topic(), view.properties());
     for (name, value) in properties::iter(view.properties()) {
@@ -49,7 +49,7 @@ fn look_at(view: &RecordView<'_>) {
 /// A scan ends, goes on only, and finds no record that it then cannot read.
 fn walk(bytes: &[u8]) {
     let start = PhyOffset(0);
-    let mut scan = SegmentScan::new(bytes, start, start);
+    let mut scan = SegmentScan::new(bytes, start, start, Check::Body);
     let mut at = 0;
     while let Scanned::Record(view) = scan.step() {
         assert_eq!(view.phy().0, at);

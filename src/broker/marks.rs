@@ -24,7 +24,8 @@ pub(super) struct Marks<'a> {
     pub half: bool,
     /// One of the timer properties.
     pub timed: bool,
-    pub pop_checkpoint: bool,
+    /// A property that must not be stored ([`Marks::is_stored`]).
+    pub unwanted: bool,
     pub inner_batch: bool,
 }
 
@@ -42,12 +43,19 @@ impl<'a> Marks<'a> {
                 text::WAIT => marks.no_wait = value.eq_ignore_ascii_case("false"),
                 text::TRAN_MSG => marks.half = value.eq_ignore_ascii_case("true"),
                 text::TIMER_DELIVER_MS | text::TIMER_DELAY_MS | text::TIMER_DELAY_SEC => marks.timed = true,
-                text::POP_CK => marks.pop_checkpoint = true,
                 INNER_NUM => marks.inner_batch = true,
-                _ => {}
+                name => marks.unwanted |= !Marks::is_stored(name),
             }
         }
         marks
+    }
+
+    /// Is a property of this name kept (store.md 2.5, 2.6)? Leftovers of pop, a checksum that only the store may give, and
+    /// what was for the way alone are not.
+    pub fn is_stored(name: &str) -> bool {
+        // Nearly every name is told by its first letter.
+        !((name.starts_with('P') && name == text::POP_CK)
+            || (name.starts_with('_') && (name == text::RECORD_CRC || name.starts_with(text::TRANSIENT_PREFIX))))
     }
 
     /// The delay level; 0 if there is none. What is no number comes back as the error.
@@ -76,7 +84,7 @@ mod tests {
         let raw = raw("a=b;TAGS=t;KEYS=k1 k2;UNIQ_KEY=u;WAIT=false;DELAY=3;TRAN_MSG=true;TIMER_DELAY_SEC=1;POP_CK=x");
         let marks = Marks::scan(&raw);
         assert_eq!((marks.tags, marks.keys, marks.unique_key), (Some("t"), Some("k1 k2"), Some("u")));
-        assert!(marks.no_wait && marks.half && marks.timed && marks.pop_checkpoint && !marks.inner_batch);
+        assert!(marks.no_wait && marks.half && marks.timed && marks.unwanted && !marks.inner_batch);
         assert_eq!(marks.delay_level(), Ok(3));
         assert_eq!(Marks::scan(""), Marks::default());
     }

@@ -407,12 +407,11 @@ fn check_batch(marks: &Marks<'_>, flags: i32) -> Result<(), Obstacle> {
 /// The client's properties without those that must not be stored.
 fn kept_text<'a>(raw: &'a str, marks: &Marks<'_>, dead: bool) -> Cow<'a, str> {
     let undelayed = dead && marks.delay.is_some();
-    match (marks.pop_checkpoint, undelayed) {
-        (false, false) => Cow::Borrowed(raw),
-        (true, false) => Cow::Owned(properties::without(raw, &[properties::POP_CK])),
-        (false, true) => Cow::Owned(properties::without(raw, &[properties::DELAY])),
-        (true, true) => Cow::Owned(properties::without(raw, &[properties::POP_CK, properties::DELAY])),
+    if !marks.unwanted && !undelayed {
+        return Cow::Borrowed(raw);
     }
+    let is_wanted = |name: &str| Marks::is_stored(name) && !(undelayed && name == properties::DELAY);
+    Cow::Owned(properties::filtered(raw, is_wanted))
 }
 
 /// Adds a property text, ended so that more can follow.
@@ -529,6 +528,10 @@ mod tests {
         assert_eq!(kept("a=1;POP_CK=x;DELAY=3", false), raw("a=1;DELAY=3;"));
         assert_eq!(kept("a=1;POP_CK=x;DELAY=3", true), raw("a=1;"));
         assert_eq!(kept("DELAY=3;a=1", true), raw("a=1;"));
+        assert_eq!(
+            kept("__CRC32#=0000000000;__RMQ.TRANSIENT.x=1;__SHARDINGKEY=s;P=p", false),
+            raw("__SHARDINGKEY=s;P=p;")
+        );
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub struct Config {
     pub cores: CoresConfig,
     pub store: StoreConfig,
     pub flush: FlushConfig,
+    pub recovery: RecoveryConfig,
     pub retention: RetentionConfig,
     pub disk: DiskConfig,
     pub read: ReadConfig,
@@ -142,6 +143,17 @@ pub struct StoreConfig {
     /// Entries of an index file, the unused one at number 0 included.
     pub index_entries: u32,
     pub zero_ahead: ZeroAhead,
+    /// Messages can be found by key.
+    pub index: bool,
+    /// Each record gets a checksum over all of it.
+    pub property_crc: bool,
+}
+
+/// What the start after an unclean stop holds against a checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryConfig {
+    pub check_crc: bool,
+    pub verify_property_crc: bool,
 }
 
 /// How records get into the commit log; the bytes are the same.
@@ -396,6 +408,7 @@ impl Config {
             cores: cores(&mut gate, raw.cores),
             store: store(&mut gate, raw.store),
             flush: flush(&mut gate, raw.flush),
+            recovery: recovery(&mut gate, raw.recovery),
             retention: retention(&mut gate, raw.retention),
             disk: disk(&mut gate, raw.disk),
             read: read(&mut gate, raw.read),
@@ -515,6 +528,15 @@ fn store(gate: &mut Gate<'_>, raw: raw::RawStore) -> StoreConfig {
             &[("auto", ZeroAhead::Auto), ("on", ZeroAhead::On), ("off", ZeroAhead::Off)],
             &[],
         ),
+        index: gate.switch("store.index", raw.index, true),
+        property_crc: gate.switch("store.property_crc", raw.property_crc, false),
+    }
+}
+
+fn recovery(gate: &mut Gate<'_>, raw: raw::RawRecovery) -> RecoveryConfig {
+    RecoveryConfig {
+        check_crc: gate.switch("recovery.check_crc", raw.check_crc, true),
+        verify_property_crc: gate.switch("recovery.verify_property_crc", raw.verify_property_crc, false),
     }
 }
 

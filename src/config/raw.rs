@@ -17,6 +17,7 @@ pub(super) struct RawConfig {
     pub cores: RawCores,
     pub store: RawStore,
     pub flush: RawFlush,
+    pub recovery: RawRecovery,
     pub retention: RawRetention,
     pub disk: RawDisk,
     pub read: RawRead,
@@ -70,6 +71,8 @@ pub(super) struct RawStore {
     pub index_slots: Raw,
     pub index_entries: Raw,
     pub zero_ahead: Raw,
+    pub index: Raw,
+    pub property_crc: Raw,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -84,6 +87,13 @@ pub(super) struct RawFlush {
     pub consumequeue_interval_ms: Raw,
     pub consumequeue_least_pages: Raw,
     pub consumequeue_thorough_interval_ms: Raw,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRecovery {
+    pub check_crc: Raw,
+    pub verify_property_crc: Raw,
 }
 
 #[derive(Debug, Default, Deserialize)]

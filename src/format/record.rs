@@ -271,6 +271,37 @@ pub fn encode_blank(len: u32) -> [u8; BLANK_LEN] {
     blank
 }
 
+/// The property that seals a record, before [`seal`] fills it in; it must be the last, and everything before it closed.
+/// Source: store.md 2.7.
+pub const UNSEALED: &[u8; SEAL_LEN] = b"__CRC32#\x010000000000\x02";
+const SEAL_LEN: usize = 20;
+const SEAL_NAME: &[u8] = b"__CRC32#\x01";
+
+/// Fills in the checksum of a whole record that ends in [`UNSEALED`], after [`number`]. On the writer core.
+pub fn seal(record: &mut [u8]) {
+    let (sealed, property) = record.split_at_mut(record.len() - SEAL_LEN);
+    property[SEAL_NAME.len()..SEAL_LEN - 1].copy_from_slice(&seal_digits(sealed));
+}
+
+/// The checksum of everything before the property, its ten decimal digits from the least significant on.
+fn seal_digits(sealed: &[u8]) -> [u8; 10] {
+    let mut rest = crc32fast::hash(sealed) & 0x7fff_ffff;
+    std::array::from_fn(|_| {
+        let digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        digit
+    })
+}
+
+/// What the checksum over a whole record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seal {
+    /// It was written without one.
+    Absent,
+    Right,
+    Wrong,
+}
+
 /// The checksum that a record keeps of its body: CRC-32 (IEEE) without the top bit, since Java's field is signed.
 pub fn body_crc(body: &[u8]) -> u32 {
     crc32fast::hash(body) & 0x7fff_ffff
@@ -453,6 +484,15 @@ impl<'a> RecordView<'a> {
     /// Whether the body is the one whose checksum the record keeps.
     pub fn check_crc(&self) -> bool {
         u32::from_be_bytes(fixed(self.bytes, BODY_CRC_AT)) == body_crc(self.body())
+    }
+
+    /// Whether the checksum over the whole record, if it was written with one, is right.
+    pub fn seal(&self) -> Seal {
+        let Some((sealed, property)) = self.bytes.split_last_chunk::<SEAL_LEN>() else { return Seal::Absent };
+        if !property.starts_with(SEAL_NAME) || self.raw_properties().len() < SEAL_LEN {
+            return Seal::Absent;
+        }
+        if property[SEAL_NAME.len()..SEAL_LEN - 1] == seal_digits(sealed) { Seal::Right } else { Seal::Wrong }
     }
 
     /// The record and nothing behind it.

@@ -1,6 +1,6 @@
 //! Walking the records of one segment, and telling a clean end from a torn one. Source: store.md 8.3, rules R2 and R5.
 
-use crate::format::record::{self, BadRecord, Header, RecordView};
+use crate::format::record::{self, BadRecord, Header, RecordView, Seal};
 use crate::types::PhyOffset;
 
 /// Where a scan of one segment stopped.
@@ -22,6 +22,8 @@ pub enum Torn {
     Form(BadRecord),
     /// The body's CRC does not match.
     BodyCrc,
+    /// The checksum over the whole record does not match, or is not there though it is asked for.
+    Seal,
     /// The last record of the log, and its properties end in zeros: they were not all written. No checksum covers them.
     Unfinished,
     /// It says that it belongs elsewhere: bytes left from an earlier use of the file.
@@ -36,12 +38,22 @@ pub enum Scanned<'a> {
     End(ScanEnd),
 }
 
+/// What of a record is held against a checksum, beside its form and place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Nothing: its body is not read.
+    Form,
+    Body,
+    /// The whole record instead, which must carry the property for it (store.md 2.7).
+    Seal,
+}
+
 /// A scan over the bytes of one segment.
 pub struct SegmentScan<'a> {
     bytes: &'a [u8],
     start: PhyOffset,
     at: usize,
-    check_crc: bool,
+    check: Check,
 }
 
 impl std::fmt::Display for Torn {
@@ -50,6 +62,7 @@ impl std::fmt::Display for Torn {
             Torn::Form(why) => why.fmt(f),
             Torn::Unfinished => f.write_str("the properties are cut"),
             Torn::BodyCrc => f.write_str("the body does not match its CRC"),
+            Torn::Seal => f.write_str("the record does not match its checksum in __CRC32#, or has none"),
             Torn::Elsewhere { says } => write!(f, "the record says that it lies at {says}"),
             Torn::Blank { says, left } => write!(f, "a blank of {says} bytes where {left} are left"),
         }
@@ -58,10 +71,10 @@ impl std::fmt::Display for Torn {
 
 impl<'a> SegmentScan<'a> {
     /// `bytes` is a whole segment whose first byte is at `start`; the scan begins at `from`, which must be the start of
-    /// a record or the end of the log. `check_crc`: are the bodies read, too?
-    pub fn new(bytes: &'a [u8], start: PhyOffset, from: PhyOffset, check_crc: bool) -> SegmentScan<'a> {
+    /// a record or the end of the log.
+    pub fn new(bytes: &'a [u8], start: PhyOffset, from: PhyOffset, check: Check) -> SegmentScan<'a> {
         let at = usize::try_from(from.since(start)).unwrap_or(usize::MAX).min(bytes.len());
-        SegmentScan { bytes, start, at, check_crc }
+        SegmentScan { bytes, start, at, check }
     }
 
     /// Where the next step looks.
@@ -89,7 +102,7 @@ impl<'a> SegmentScan<'a> {
             Ok(Header::Blank { total_len }) => {
                 Scanned::End(ScanEnd::Torn { at: here, why: Torn::Blank { says: total_len, left: rest.len() } })
             }
-            Ok(Header::Record { .. }) => match check(rest, here, self.check_crc) {
+            Ok(Header::Record { .. }) => match check(rest, here, self.check) {
                 Ok(view) if is_unfinished(&view, rest) => {
                     Scanned::End(ScanEnd::Torn { at: here, why: Torn::Unfinished })
                 }
@@ -105,15 +118,16 @@ impl<'a> SegmentScan<'a> {
 }
 
 /// The record at the start of `bytes`, if it is whole and belongs at `here`.
-fn check(bytes: &[u8], here: PhyOffset, check_crc: bool) -> Result<RecordView<'_>, Torn> {
+fn check(bytes: &[u8], here: PhyOffset, how: Check) -> Result<RecordView<'_>, Torn> {
     let view = RecordView::parse(bytes).map_err(Torn::Form)?;
     if view.phy() != here {
         return Err(Torn::Elsewhere { says: view.phy() });
     }
-    if check_crc && !view.check_crc() {
-        return Err(Torn::BodyCrc);
+    match how {
+        Check::Body if !view.check_crc() => Err(Torn::BodyCrc),
+        Check::Seal if view.seal() != Seal::Right => Err(Torn::Seal),
+        _ => Ok(view),
     }
-    Ok(view)
 }
 
 /// Is this the log's last record, with properties that no client sends: ending in a zero byte?
@@ -138,7 +152,7 @@ pub fn find_next(bytes: &[u8], start: PhyOffset, from: PhyOffset) -> Option<PhyO
 
 /// The first whole record at or after `from` that belongs where it lies. Tells damage in mid-log from a torn tail.
 pub fn find_record(bytes: &[u8], start: PhyOffset, from: PhyOffset) -> Option<PhyOffset> {
-    find(bytes, start, from, |rest, here| check(rest, here, true).ok()).map(|view| view.phy())
+    find(bytes, start, from, |rest, here| check(rest, here, Check::Body).ok()).map(|view| view.phy())
 }
 
 /// What can still be read in the damaged region `[from, to)`: records whose form is whole and that say that they lie
@@ -212,7 +226,7 @@ pub fn last_record(tail: &[u8], start: PhyOffset) -> Option<RecordView<'_>> {
         if !rest.get(4..8).is_some_and(|found| magics.iter().any(|magic| found == magic)) {
             continue;
         }
-        let Ok(view) = check(rest, start.advance(at as u64), true) else { continue };
+        let Ok(view) = check(rest, start.advance(at as u64), Check::Body) else { continue };
         let behind = &rest[view.total_len() as usize..];
         let is_last = behind.len() < record::BLANK_LEN
             || matches!(record::peek_header(behind), Ok(Header::Blank { .. } | Header::Zero));
@@ -257,7 +271,7 @@ mod tests {
     }
 
     fn scan(bytes: &[u8]) -> (usize, ScanEnd) {
-        let mut scan = SegmentScan::new(bytes, PhyOffset(0), PhyOffset(0), true);
+        let mut scan = SegmentScan::new(bytes, PhyOffset(0), PhyOffset(0), Check::Body);
         let mut count = 0;
         loop {
             match scan.step() {
@@ -295,7 +309,7 @@ mod tests {
     }
 
     fn last_len(segment: &[u8]) -> usize {
-        let mut scan = SegmentScan::new(segment, PhyOffset(0), PhyOffset(0), true);
+        let mut scan = SegmentScan::new(segment, PhyOffset(0), PhyOffset(0), Check::Body);
         let mut len = 0;
         while let Scanned::Record(view) = scan.step() {
             len = view.total_len() as usize;

@@ -26,7 +26,7 @@ use crate::broker::{Directory, SharedDirectory};
 use crate::config::{self, AppendMode, Config, ReadConfig, SyncCall};
 use crate::dispatch::ring;
 use crate::io::{self, SharedMap};
-use crate::log::{DiskRule, RetentionRule};
+use crate::log::{Check, DiskRule, RetentionRule};
 use crate::net::{NetLimits, StallTimes};
 use crate::store::{
     self, Closing, DiskWatch, ExpirySettings, FlushMode, OpenedStore, ReadSettings, StoreSettings, WriterRings,
@@ -366,6 +366,13 @@ pub fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings 
         consumequeue_flush_interval_ms: config.flush.consumequeue_interval_ms,
         consumequeue_thorough_interval_ms: config.flush.consumequeue_thorough_interval_ms,
         zero_ahead: config.store.zero_ahead,
+        index: config.store.index,
+        property_crc: config.store.property_crc,
+        check: match (config.recovery.verify_property_crc, config.recovery.check_crc) {
+            (true, _) => Check::Seal,
+            (false, true) => Check::Body,
+            (false, false) => Check::Form,
+        },
         delays_ms: config.limits.delay_levels_ms.clone(),
         inflight_len_max: config.limits.put_inflight_bytes,
         inflight_count_max: u64::from(config.limits.put_inflight_messages),

@@ -39,8 +39,6 @@ const QUERIES_MAX: usize = 4;
 const LOOKED_AT_MAX: usize = 16_384;
 /// Units that are copied out of a mapping at a time.
 const UNITS_AT_A_TIME: usize = 64;
-/// Orders to the page cache that wait, or are carried out, until no more are given.
-const CACHE_ORDERS_MAX: usize = 64;
 /// Units looked at in either direction for one whose record can be read, when a search by time meets one that cannot.
 const NEIGHBOURS_MAX: u64 = 800;
 /// First read of a record whose length is not known.
@@ -295,7 +293,7 @@ impl ShardStore {
     ) -> GetResult {
         let mut scan = match self.begin(queue, offset, max_count, max_bytes) {
             Begun::Scan(scan) => scan,
-            Begun::Outside(result) => return *result,
+            Begun::Outside(result) => return result,
         };
         while let Some(run) = scan.next_run(queue) {
             let looked_at = scan.looked_at(&run);
@@ -331,7 +329,7 @@ impl ShardStore {
     ) -> Result<GetResult, ReadError> {
         let mut scan = match self.begin(queue, offset, max_count, max_bytes) {
             Begun::Scan(scan) => scan,
-            Begun::Outside(result) => return Ok(*result),
+            Begun::Outside(result) => return Ok(result),
         };
         while let Some(run) = scan.next_run(queue) {
             let units = self.inner.units(reader, &run, scan.looked_at(&run)).await?;
@@ -356,7 +354,7 @@ impl ShardStore {
                 len: 0,
             },
         };
-        let outside = |status, next| Begun::Outside(Box::new(result(status, next)));
+        let outside = |status, next| Begun::Outside(result(status, next));
         match offset {
             _ if max == 0 => outside(GetStatus::NoMessageInQueue, 0),
             _ if offset < min => outside(GetStatus::OffsetTooSmall, min),
@@ -531,7 +529,7 @@ impl ShardStore {
 enum Begun {
     Scan(Scan),
     /// Nothing to be looked at.
-    Outside(Box<GetResult>),
+    Outside(GetResult),
 }
 
 /// A get on its way through the units.
@@ -699,8 +697,8 @@ impl Found {
         }
     }
 
-    /// Reads the records, from the disk where they are not in memory. What turns out to be no message of the queue is left
-    /// out, so there may be none.
+    /// Reads the records, from the disk where they are not in memory. What has expired meanwhile, or turns out to be no message
+    /// of the queue, is left out, so there may be none.
     pub async fn load(self, reader: &Reader) -> Result<Bytes, ReadError> {
         let (inner, began_us) = (Rc::clone(&self.inner), crate::io::steady_us());
         let loaded = self.read(reader).await;
@@ -716,8 +714,9 @@ impl Found {
             // Neighbours that one read of at most its maximum covers are read together.
             let first = self.pieces[index];
             let Some(segment) = shared.segments.find(first.phy) else {
-                let (min, max) = (shared.segments.min(), shared.confirm());
-                return Err(ReadError::OutOfRange { phy: first.phy, min, max });
+                // Expired since it was found.
+                index += 1;
+                continue;
             };
             let mut end = first.end();
             let mut count = 1;
@@ -972,8 +971,8 @@ impl PageCache for Inner {
         })
     }
 
-    fn is_busy(&self) -> bool {
-        self.cache_orders.load(Ordering::Relaxed) >= CACHE_ORDERS_MAX
+    fn orders(&self) -> usize {
+        self.cache_orders.load(Ordering::Relaxed)
     }
 }
 

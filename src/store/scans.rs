@@ -29,6 +29,9 @@ const SCANS_MAX: usize = 64;
 const SCANS_OF_READER_MAX: usize = 8;
 /// Windows kept because another scan follows; beyond it that one seems to stand still.
 const WINDOWS_MAX: usize = 64;
+/// Orders that wait, until nothing is read ahead any more, and until nothing is ordered at all.
+const READ_AHEAD_ORDERS_MAX: usize = 64;
+const ORDERS_MAX: usize = 1024;
 /// Windows that wait for the page cache to take orders again; the oldest then stay in it.
 const WINDOWS_WAITING_MAX: usize = 1024;
 /// After so many windows in a row that were in memory already, there is nothing to do for a scan.
@@ -79,8 +82,8 @@ pub(super) trait PageCache {
     fn log_end(&self) -> PhyOffset;
     /// Is a part of the log mostly not in memory?
     fn is_cold(&self, from: PhyOffset, len: u64) -> bool;
-    /// Are so many orders under way that no more should come?
-    fn is_busy(&self) -> bool;
+    /// Orders that are not carried out yet.
+    fn orders(&self) -> usize;
 }
 
 /// The scans of one core.
@@ -145,8 +148,12 @@ impl Scans {
         };
         scan.used = self.turn;
         scan.advance(end, cold);
-        if !cache.is_busy() {
+        // Late is too late to read ahead. To drop it is not, and nobody comes by again once the scan has ended.
+        let waiting = cache.orders();
+        if waiting < READ_AHEAD_ORDERS_MAX {
             scan.read_ahead(cache, orders);
+        }
+        if waiting < ORDERS_MAX {
             scan.drop_behind(&self.places, orders);
         }
         self.places.set(scan.place, scan.at.0);
@@ -298,7 +305,7 @@ mod tests {
         log_end: PhyOffset,
         /// Is what is read ahead in memory already?
         warm: bool,
-        busy: bool,
+        orders: usize,
     }
 
     impl PageCache for Cache {
@@ -310,14 +317,14 @@ mod tests {
             !self.warm
         }
 
-        fn is_busy(&self) -> bool {
-            self.busy
+        fn orders(&self) -> usize {
+            self.orders
         }
     }
 
     impl Log {
         fn new(places: &Arc<ScanPlaces>) -> Log {
-            let cache = Cache { log_end: PhyOffset(1 << 40), warm: false, busy: false };
+            let cache = Cache { log_end: PhyOffset(1 << 40), warm: false, orders: 0 };
             Log { scans: Scans::new(Arc::clone(places)), cache }
         }
 
@@ -445,12 +452,25 @@ mod tests {
     fn what_is_read_while_the_page_cache_takes_no_orders_is_dropped_later() {
         let mut log = Log::new(&places());
         log.read("G", 0, 1 << 20, true);
-        log.cache.busy = true;
+        log.cache.orders = ORDERS_MAX;
         assert_eq!(log.read("G", 1 << 20, 20 << 20, true), (vec![], vec![]));
-        log.cache.busy = false;
+        log.cache.orders = 0;
         let (ahead, dropped) = log.read("G", 20 << 20, 21 << 20, true);
         assert!(ahead[0][0] >= 20 << 20 && is_one_range(&dropped), "{ahead:?} {dropped:?}");
         assert_eq!((dropped[0][0], dropped.last().unwrap()[1] >> 20), (0, 17));
+    }
+
+    #[test]
+    fn a_page_cache_that_lags_behind_is_told_what_to_drop_but_nothing_to_read() {
+        let mut log = Log::new(&places());
+        log.cache.orders = READ_AHEAD_ORDERS_MAX;
+        log.read("G", 0, 1 << 20, true);
+        log.cache.orders = 0;
+        log.read("G", 1 << 20, 2 << 20, true);
+        log.cache.orders = READ_AHEAD_ORDERS_MAX;
+        let (ahead, dropped) = log.read("G", 2 << 20, 20 << 20, true);
+        assert!(ahead.is_empty() && is_one_range(&dropped), "{ahead:?} {dropped:?}");
+        assert_eq!(dropped.last().unwrap()[1] >> 20, 16);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::quarantine::DamagedRegions;
 use super::scans::ScanPlaces;
 use crate::config::ZeroAhead;
 use crate::io::{AppendMode, LogTail, SegmentSet, SyncCall};
+use crate::log::Check;
 use crate::metrics::{Counters, Traffic, TrafficTotals};
 use crate::types::PhyOffset;
 
@@ -139,6 +140,12 @@ pub struct StoreSettings {
     pub consumequeue_thorough_interval_ms: u64,
     /// Zero the log ahead of the append point; auto: once somebody waits for flushes.
     pub zero_ahead: ZeroAhead,
+    /// Messages can be found by key.
+    pub index: bool,
+    /// Every record is sealed with a checksum over all of it.
+    pub property_crc: bool,
+    /// What recovery holds against a checksum.
+    pub check: Check,
     /// Delay of each level, in ms; what recovery needs to know when a delayed message is due.
     pub delays_ms: Vec<i64>,
     /// Bounds of what may be on its way to the writer, over all shards.

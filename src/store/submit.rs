@@ -13,9 +13,10 @@ use smallvec::SmallVec;
 use super::queues::QueueView;
 use super::shared::{FlushMode, PutFlush, Shared, StageTimes};
 use crate::dispatch::{Receiver, Sender};
-use crate::format::record::{EncodeError, RecordSpec};
+use crate::format::record::{EncodeError, RecordSpec, UNSEALED};
 use crate::io;
 use crate::metrics::Traffic;
+use crate::types::properties::VALUE_END;
 use crate::types::{KeyHash, PhyOffset, QueueHandle, QueueOffset, TagsCode};
 
 /// Bytes of buffer that a batch may keep when it is used again.
@@ -271,6 +272,7 @@ impl Submitter {
     fn encode(&self, batch: &mut SubmitBatch, messages: &[Message<'_>]) -> Result<SmallVec<[u32; 1]>, PutRefusal> {
         let settings = &self.shared.settings;
         let mut lens = SmallVec::with_capacity(messages.len());
+        let mut pieces = SmallVec::<[&[u8]; 8]>::new();
         for message in messages {
             let spec = RecordSpec {
                 topic: &message.queue.key().topic,
@@ -283,7 +285,11 @@ impl Submitter {
                 reconsume_times: message.reconsume_times,
                 prepared_transaction_offset: message.prepared_transaction_offset,
                 body: message.body,
-                properties: message.properties,
+                properties: if settings.property_crc {
+                    sealed_pieces(message.properties, &mut pieces)
+                } else {
+                    message.properties
+                },
             };
             let placed = spec.encode_into(&mut batch.bytes).map_err(|error| match error {
                 EncodeError::PropertiesTooLong { len } => PutRefusal::PropertiesTooLong { len },
@@ -294,7 +300,7 @@ impl Submitter {
                 len: placed.len,
                 store_timestamp_at: placed.store_timestamp_at,
                 tags: message.tags,
-                keys: message.keys.clone(),
+                keys: if settings.index { message.keys.clone() } else { SmallVec::new() },
             });
         }
         Ok(lens)
@@ -374,4 +380,14 @@ impl LocalWake {
         })
         .await;
     }
+}
+/// The properties with room for a seal behind them, ended before it: Java lets the seal run into an open last value (J19).
+fn sealed_pieces<'a, 'p>(properties: &[&'a [u8]], pieces: &'p mut SmallVec<[&'a [u8]; 8]>) -> &'p [&'a [u8]] {
+    pieces.clear();
+    pieces.extend(properties.iter().copied().filter(|piece| !piece.is_empty()));
+    if pieces.last().is_some_and(|last| last.last() != Some(&VALUE_END)) {
+        pieces.push(&[VALUE_END]);
+    }
+    pieces.push(UNSEALED);
+    pieces
 }

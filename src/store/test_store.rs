@@ -29,6 +29,7 @@ use crate::index::IndexFile;
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch};
 use crate::io::{AppendMode, SyncCall};
+use crate::log::Check;
 use crate::types::{KeyHash, PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp};
 
 pub const SEGMENT_LEN: u64 = 4096;
@@ -93,6 +94,9 @@ impl TestStore {
             consumequeue_flush_interval_ms: 1000,
             consumequeue_thorough_interval_ms: 60_000,
             zero_ahead: ZeroAhead::Off,
+            index: true,
+            property_crc: false,
+            check: Check::Body,
             delays_ms: vec![1000, 5000],
             inflight_len_max: 1 << 20,
             inflight_count_max: 1000,

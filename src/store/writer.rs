@@ -190,6 +190,8 @@ struct Group {
     waiter: Option<WaiterId>,
     /// When who waits gets an answer at the latest (steady ms).
     deadline_ms: u64,
+    /// Its write flushes it as well: what is late then is a flush.
+    write_flushes: bool,
     written: bool,
     /// Answers that wait for the flush, by shard.
     waiting: Vec<ReplyBatch>,
@@ -428,7 +430,7 @@ impl Writer {
             self.answer_all(batches, PutStatus::ServiceNotAvailable);
             return;
         }
-        let Staged { start, end, pieces, group, immediate } = self.stage(batches).await;
+        let Staged { start, end, pieces, mut group, immediate } = self.stage(batches).await;
         if pieces.is_empty() {
             self.send_replies(immediate);
             return;
@@ -440,7 +442,6 @@ impl Writer {
             return;
         }
         let waiter = group.waiter.map(|id| (id, group.deadline_ms));
-        self.groups.borrow_mut().push_back(group);
         // Write and flush in one, if somebody waits. A durable write covers only itself, so everything below it must be
         // flushed already, and no other flush may run. Not on an async node, where others would wait with them.
         let durable = {
@@ -451,6 +452,8 @@ impl Writer {
                 && commit.flushed() == start
                 && pieces.iter().all(|piece| piece.file.writes_durably())
         };
+        group.write_flushes = durable;
+        self.groups.borrow_mut().push_back(group);
         let appended = Event::Appended { end, waiter, at_ms: crate::io::steady_ms() };
         let mut flush_to = if durable { self.step(appended) } else { None };
         let began = Instant::now();
@@ -508,6 +511,7 @@ impl Writer {
                 end: start,
                 waiter: None,
                 deadline_ms: now_ms + settings.sync_timeout_ms,
+                write_flushes: false,
                 written: false,
                 waiting: (0..shards).map(|_| ReplyBatch::default()).collect(),
                 open: Derived::new(shards),
@@ -645,6 +649,9 @@ impl Writer {
         for meta in metas {
             let (record, behind) = rest.split_at_mut(meta.len as usize);
             record::number(record, meta.store_timestamp_at, queue_offset, at, stored_at);
+            if self.shared.settings.property_crc {
+                record::seal(record);
+            }
             let tags = match meta.tags {
                 TagsRule::Code(code) => code,
                 TagsRule::DueAfterMs(ms) => TagsCode(stored_at.plus_ms(ms).0),
@@ -956,8 +963,8 @@ impl Writer {
         }
     }
 
-    /// Answers who waits longer than allowed: what is written is stored though not flushed; of what is still being written
-    /// nothing is promised.
+    /// Answers who waits longer than allowed: what is written is stored though not flushed, and what is written and flushed
+    /// in one will be when the device lets it. Of what only a write holds up nothing is promised.
     fn answer_overdue(&self, now_ms: u64) {
         let mut actions = Vec::new();
         self.commit.borrow_mut().step(Event::Tick { now_ms }, &mut actions);
@@ -966,7 +973,8 @@ impl Writer {
             if group.waiter.is_none() || group.deadline_ms > now_ms {
                 continue;
             }
-            let status = if group.written { PutStatus::FlushDiskTimeout } else { PutStatus::ServiceNotAvailable };
+            let flush_is_late = group.written || group.write_flushes;
+            let status = if flush_is_late { PutStatus::FlushDiskTimeout } else { PutStatus::ServiceNotAvailable };
             let mut waiting: Vec<ReplyBatch> = group.waiting.iter_mut().map(std::mem::take).collect();
             for reply in waiting.iter_mut().flat_map(|batch| &mut batch.replies) {
                 reply.status = status;

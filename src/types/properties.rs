@@ -21,6 +21,10 @@ pub const CLUSTER: &str = "CLUSTER";
 pub const INNER_MULTI_DISPATCH: &str = "INNER_MULTI_DISPATCH";
 pub const TRAN_MSG: &str = "TRAN_MSG";
 pub const POP_CK: &str = "POP_CK";
+/// Checksum over the whole record; the store's own.
+pub const RECORD_CRC: &str = "__CRC32#";
+/// Names that begin so are for the way to the broker alone.
+pub const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";
 pub const TIMER_DELIVER_MS: &str = "TIMER_DELIVER_MS";
 pub const TIMER_DELAY_MS: &str = "TIMER_DELAY_MS";
 pub const TIMER_DELAY_SEC: &str = "TIMER_DELAY_SEC";
@@ -54,11 +58,14 @@ pub fn push(raw: &mut String, name: &str, value: &str) {
 
 /// A copy of `raw` without the properties named.
 pub fn without(raw: &str, names: &[&str]) -> String {
+    filtered(raw, |name| !names.contains(&name))
+}
+
+/// A copy of `raw` with the properties whose names are wanted.
+pub fn filtered(raw: &str, is_wanted: impl Fn(&str) -> bool) -> String {
     let mut kept = String::with_capacity(raw.len());
-    for (name, value) in iter(raw) {
-        if !names.contains(&name) {
-            push(&mut kept, name, value);
-        }
+    for (name, value) in iter(raw).filter(|(name, _)| is_wanted(name)) {
+        push(&mut kept, name, value);
     }
     kept
 }

@@ -368,3 +368,34 @@ proptest! {
         let _ = RecordView::parse(&rest);
     }
 }
+
+/// `305355157` is the checksum of store.md's example E30, whose digits Java wrote from the least significant on.
+#[test]
+fn the_digits_of_a_seal_stand_the_wrong_way_round() {
+    let mut record = vec![0xa4, 0x0a, 0x70, 0x67];
+    assert_eq!(crc32fast::hash(&record), 305_355_157);
+    record.extend_from_slice(UNSEALED);
+    seal(&mut record);
+    assert_eq!(&record[4..], b"__CRC32#\x017515535030\x02");
+}
+
+#[test]
+fn a_sealed_record_tells_any_flipped_bit_and_an_unsealed_one_that_it_has_no_seal() {
+    let sealed_properties: &[&[u8]] = &[b"TAGS\x01a\x02", UNSEALED];
+    let mut record = encode(&spec("T", b"body", sealed_properties));
+    number(&mut record, 56, QueueOffset(3), PhyOffset(4096), Timestamp(5));
+    seal(&mut record);
+    assert_eq!(RecordView::parse(&record).unwrap().seal(), Seal::Right);
+    for at in [12, 20, 30, 56, 88, 95] {
+        let mut flipped = record.clone();
+        flipped[at] ^= 1;
+        if let Ok(view) = RecordView::parse(&flipped) {
+            assert_eq!(view.seal(), Seal::Wrong, "{at}");
+        }
+    }
+    let plain = encode(&spec("T", b"body", &[b"TAGS\x01a\x02"]));
+    assert_eq!(RecordView::parse(&plain).unwrap().seal(), Seal::Absent);
+    // Twenty bytes that end a body are no property.
+    let body = encode(&spec("T", UNSEALED, &[]));
+    assert_eq!(RecordView::parse(&body).unwrap().seal(), Seal::Absent);
+}

@@ -41,7 +41,7 @@ impl<'a> IndexRebuild<'a> {
 
     /// Sees to it that the record's keys lead to it.
     pub fn take(&mut self, view: &RecordView<'_>) -> Result<(), OpenError> {
-        if self.indexed_to.is_some_and(|to| view.phy() < to) {
+        if !self.settings.index || self.indexed_to.is_some_and(|to| view.phy() < to) {
             return Ok(());
         }
         for key in record::key_hashes(view.topic(), view.properties()) {

@@ -112,7 +112,8 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         QueueRebuild::new(layout, settings, segments, topics, queues),
         IndexRebuild::new(layout, settings, index),
     );
-    let mut scan = LogScan::new(layout, segments, flushed, quarantined, Pace::new(recovery.save_interval));
+    let mut scan =
+        LogScan::new(layout, segments, flushed, settings.check, quarantined, Pace::new(recovery.save_interval));
     rebuild.start_at(from, at);
     let log = match scan.run(from, at, stored_at, &mut rebuild) {
         Err(ScanError::Gap(gap)) if at > oldest => {
@@ -168,7 +169,10 @@ fn safe_start(recovery: &Recovery<'_>) -> PhyOffset {
     let is_safe = |first: RecordView<'_>| first.store_timestamp() <= safe_time && first.store_timestamp().0 > 0;
     let newest_safe = segments.iter().rev().find(|segment| first_record(segment).is_some_and(is_safe));
     let start = newest_safe.map_or(oldest, |segment| segment.start());
-    let indexed = newest_indexed(recovery.index).unwrap_or(PhyOffset(0));
+    let indexed = match recovery.settings.index {
+        true => newest_indexed(recovery.index).unwrap_or(PhyOffset(0)),
+        false => PhyOffset(u64::MAX),
+    };
     start.min(flushed.segment_start(segment_len)).min(indexed.segment_start(segment_len)).max(oldest)
 }
 
