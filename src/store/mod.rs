@@ -4,6 +4,8 @@
 //! A message's way: [`Submitter`] (its shard) → [`Writer`] (the writer core) → [`Builder`] (the shard that owns its
 //! queue) and [`IndexBuilder`] (shard 0) → [`ShardStore`] (any shard that is asked for it).
 
+#[cfg(test)]
+mod append_tests;
 mod builder;
 mod cold_reads;
 mod config_store;
@@ -25,6 +27,7 @@ mod scans;
 mod shared;
 mod submit;
 pub mod survey;
+mod sync_call;
 #[cfg(test)]
 mod test_store;
 mod writer;
@@ -46,4 +49,5 @@ pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore
 pub use rebuild::{RebuildPlan, Rebuilt, rebuild};
 pub use shared::{FlushMode, Health, LossWindow, Poison, PutFlush, ReadSettings, Shared, StageTimes, StoreSettings};
 pub use submit::{LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule};
+pub use sync_call::SyncRecord;
 pub use writer::{DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};

@@ -17,6 +17,7 @@ use super::quarantine::{self, DamagedRegions};
 use super::queues::{QueueRegistry, queue_dir};
 use super::recovery::{self, Ends, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
+use super::sync_call;
 use super::writer::WriterStart;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::{names, record};
@@ -113,6 +114,8 @@ pub(super) fn open_saving(
     let abort = layout.abort();
     write_abort(&abort).map_err(io_at(&abort))?;
     fsync_dir(layout.root()).map_err(io_at(layout.root()))?;
+    let sync_call = sync_call::choose(&layout, settings.append, settings.sync_call);
+    let settings = StoreSettings { sync_call: Some(sync_call), ..settings };
     let mut shared = Shared::new(settings, set, recovered.end, memory_len);
     shared.damaged = DamagedRegions::new(&quarantined, shared.segments.min());
     shared.counters.damaged_regions.add(shared.damaged.count() as u64);

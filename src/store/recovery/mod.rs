@@ -114,7 +114,7 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         IndexRebuild::new(layout, settings, index),
     );
     let mut scan =
-        LogScan::new(layout, segments, flushed, settings.check, quarantined, Pace::new(recovery.save_interval));
+        LogScan::new(layout, segments, flushed, settings.checksums, quarantined, Pace::new(recovery.save_interval));
     rebuild.start_at(from, at);
     let log = match scan.run(from, at, stored_at, &mut rebuild) {
         Err(ScanError::Gap(gap)) if at > oldest => {
