@@ -184,6 +184,21 @@ impl<'a> LogScan<'a> {
             }
             let (at, why) = match records.step() {
                 Scanned::Record(view) => {
+                    let is_flushed = self.flushed.is_none_or(|flushed| here < flushed);
+                    // No checksum covers the head of a record. A store of ours never writes an earlier time.
+                    if !is_flushed && view.store_timestamp() < walk.last_stored_at {
+                        tracing::warn!(path = %segment.path().display(), phy_offset = %here, "stored before the message ahead of it: not all of it came to the disk; the log ends here");
+                        return Ok(Walked::Ended(here));
+                    }
+                    if !is_flushed {
+                        if rebuild.take(&view)? == Taken::Damaged {
+                            tracing::warn!(path = %segment.path().display(), phy_offset = %here, "not all of the record came to the disk; the log ends here");
+                            rebuild.queues.damage.forget_from(here);
+                            return Ok(Walked::Ended(here));
+                        }
+                        walk.last_stored_at = view.store_timestamp();
+                        continue;
+                    }
                     if rebuild.take(&view)? == Taken::InItsQueue {
                         walk.last_stored_at = walk.last_stored_at.max(view.store_timestamp());
                     }
