@@ -64,6 +64,16 @@ impl Layout {
         self.own().join("queues")
     }
 
+    /// Where the present generations of topics begin that were deleted once.
+    pub fn births(&self) -> PathBuf {
+        self.own().join("births")
+    }
+
+    /// Consume queue folders of deleted topics, on their way out.
+    pub fn deleted(&self) -> PathBuf {
+        self.own().join("deleted")
+    }
+
     /// Copies of what a recovery cut off or found damaged.
     pub fn quarantine(&self) -> PathBuf {
         self.own().join("quarantine")

@@ -9,6 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::super::births::Births;
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
 use super::super::queues::{QueueView, UnitFile, handle, queue_dir};
@@ -56,6 +57,8 @@ struct Met {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     InItsQueue,
+    /// Of a deleted topic, or of an older generation of one: it is in no queue.
+    Retired,
     /// It says what cannot be: a damaged region by itself.
     Damaged,
 }
@@ -63,7 +66,7 @@ pub enum Taken {
 /// Whose record it is.
 enum Owner {
     Queue(usize),
-    /// Of a deleted topic.
+    /// Of a deleted topic, or of an older generation of one.
     Nobody,
     Nonsense(String),
 }
@@ -74,6 +77,7 @@ pub struct QueueRebuild<'a> {
     settings: &'a StoreSettings,
     segments: &'a [Arc<Segment>],
     topics: Option<&'a TopicsFile>,
+    births: &'a Births,
     queues: &'a mut Vec<Arc<QueueView>>,
     by_topic: HashMap<Arc<str>, Vec<(u32, usize)>>,
     /// Whose the last record was: the next is often of the same topic.
@@ -95,7 +99,7 @@ impl<'a> QueueRebuild<'a> {
         layout: &'a Layout,
         settings: &'a StoreSettings,
         segments: &'a [Arc<Segment>],
-        topics: Option<&'a TopicsFile>,
+        (topics, births): (Option<&'a TopicsFile>, &'a Births),
         queues: &'a mut Vec<Arc<QueueView>>,
     ) -> QueueRebuild<'a> {
         let mut by_topic: HashMap<Arc<str>, Vec<(u32, usize)>> = HashMap::new();
@@ -107,6 +111,7 @@ impl<'a> QueueRebuild<'a> {
             settings,
             segments,
             topics,
+            births,
             by_topic,
             last: None,
             from: PhyOffset(0),
@@ -150,7 +155,7 @@ impl<'a> QueueRebuild<'a> {
     pub fn take(&mut self, view: &RecordView<'_>) -> Result<Taken, ScanError> {
         let at = match self.owner(view) {
             Owner::Queue(at) => at,
-            Owner::Nobody => return Ok(Taken::InItsQueue),
+            Owner::Nobody => return Ok(Taken::Retired),
             Owner::Nonsense(why) => {
                 self.damaged(view.phy(), view.total_len(), why, None);
                 return Ok(Taken::Damaged);
@@ -207,6 +212,9 @@ impl<'a> QueueRebuild<'a> {
             return Owner::Nonsense(format!("the message says that its queue id is {}", view.queue_id()));
         };
         let topic = view.topic();
+        if self.is_old(view) {
+            return Owner::Nobody;
+        }
         if let Some((last_topic, last_id, at)) = &self.last
             && *last_id == queue_id
             && **last_topic == *topic
@@ -233,6 +241,11 @@ impl<'a> QueueRebuild<'a> {
         self.queues.push(QueueView::new(key, handle(at)));
         self.met.push(Met::default());
         Owner::Queue(at)
+    }
+
+    /// Is it of an older generation of its topic (rule R15)?
+    pub fn is_old(&self, view: &RecordView<'_>) -> bool {
+        self.births.is_old(view.topic(), view.phy())
     }
 
     /// Which message a record of a damaged region says that it is.

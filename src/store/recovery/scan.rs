@@ -179,7 +179,7 @@ impl<'a> LogScan<'a> {
             }
             let (at, why) = match records.step() {
                 Scanned::Record(view) => {
-                    if rebuild.take(&view)? == Taken::InItsQueue {
+                    if rebuild.take(&view)? != Taken::Damaged {
                         walk.last_stored_at = walk.last_stored_at.max(view.store_timestamp());
                     }
                     continue;
