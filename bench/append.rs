@@ -30,11 +30,12 @@ use std::time::{Duration, Instant};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, Placement};
+use kerolox::config::ZeroAhead;
 use kerolox::dispatch::{Receiver, ring};
-use kerolox::io::AppendMode;
+use kerolox::io::{AppendMode, SyncCall};
 use kerolox::store::{
-    self, Builder, IndexBuilder, LocalWake, Message, OpenedStore, PutFlush, PutStatus, QueueView, Submitter, TagsRule,
-    Writer, WriterRings,
+    self, Builder, FlushMode, IndexBuilder, LocalWake, Message, OpenedStore, PutFlush, PutStatus, QueueView, Submitter,
+    TagsRule, Writer, WriterRings,
 };
 use kerolox::types::{QueueKey, TagsCode};
 use rustix::time::{ClockId, clock_gettime};
@@ -50,6 +51,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const ITERATION: u64 = 4096;
 /// Messages in flight: what 8 connections make with 16, 64 and 512 each.
 const IN_FLIGHT: [u64; 3] = [128, 512, 4096];
+/// The same for senders that wait for the disk: a flush for every few messages, and for many.
+const IN_FLIGHT_SYNC: [u64; 3] = [8, 128, 4096];
 /// Bytes of one of the records, about.
 const RECORD_LEN: usize = 1190;
 /// Lengths of the node's rings (`node/run.rs`).
@@ -68,6 +71,36 @@ enum Derive {
     Build,
 }
 
+/// How the log is written and flushed.
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    append: AppendMode,
+    flush: FlushMode,
+    sync_call: SyncCall,
+}
+
+impl Case {
+    const fn of(name: &'static str, append: AppendMode, flush: FlushMode, sync_call: SyncCall) -> Case {
+        Case { name, append, flush, sync_call }
+    }
+}
+
+/// Nobody waits for a flush.
+const ASYNC: [Case; 3] = [
+    Case::of("buffered", AppendMode::Buffered, FlushMode::Async, SyncCall::Fdatasync),
+    Case::of("mmap", AppendMode::Mmap, FlushMode::Async, SyncCall::Fdatasync),
+    Case::of("dma", AppendMode::Dma, FlushMode::Async, SyncCall::Fdatasync),
+];
+/// Everybody does.
+const SYNC: [Case; 5] = [
+    Case::of("buffered_o_dsync", AppendMode::Buffered, FlushMode::Sync, SyncCall::ODsync),
+    Case::of("buffered_fdatasync", AppendMode::Buffered, FlushMode::Sync, SyncCall::Fdatasync),
+    Case::of("mmap_fdatasync", AppendMode::Mmap, FlushMode::Sync, SyncCall::Fdatasync),
+    Case::of("dma_o_dsync", AppendMode::Dma, FlushMode::Sync, SyncCall::ODsync),
+    Case::of("dma_fdatasync", AppendMode::Dma, FlushMode::Sync, SyncCall::Fdatasync),
+];
+
 /// How long some messages took, by the clock and in processor time of all threads.
 struct Took {
     clock: Duration,
@@ -83,10 +116,13 @@ struct Appender {
 }
 
 impl Appender {
-    fn start(append: AppendMode, derive: Derive, in_flight: u64) -> Appender {
+    fn start(case: Case, derive: Derive, in_flight: u64) -> Appender {
         let dir = workload::directory();
         touch_memory();
-        let opened = store::open(workload::settings(dir.path(), append), workload::MEMORY_LEN).expect("an empty store");
+        let mut settings = workload::settings(dir.path(), case.append);
+        (settings.flush, settings.sync_call) = (case.flush, Some(case.sync_call));
+        settings.zero_ahead = ZeroAhead::Auto;
+        let opened = store::open(settings, workload::MEMORY_LEN).expect("an empty store");
         let (orders, order) = flume::bounded(1);
         let (result, results) = flume::bounded(1);
         let core = core_affinity::get_core_ids().and_then(|cores| cores.last().copied()).expect("a core");
@@ -351,16 +387,20 @@ fn append(criterion: &mut Criterion) {
         }
     }
     group.finish();
-    let modes = [("buffered", AppendMode::Buffered), ("mmap", AppendMode::Mmap)];
-    for (name, derive) in [("append", Derive::Drop), ("append_and_build", Derive::Build)] {
+    let groups = [
+        ("append", Derive::Drop, &ASYNC[..], &IN_FLIGHT[..]),
+        ("append_and_build", Derive::Build, &ASYNC, &IN_FLIGHT),
+        ("append_sync", Derive::Drop, &SYNC, &IN_FLIGHT_SYNC),
+    ];
+    for (name, derive, cases, in_flights) in groups {
         let mut group = self::group(criterion, name);
-        for (mode, append) in modes {
-            for in_flight in IN_FLIGHT {
-                let id = BenchmarkId::new(mode, format!("{in_flight}_in_flight"));
+        for case in cases {
+            for &in_flight in in_flights {
+                let id = BenchmarkId::new(case.name, format!("{in_flight}_in_flight"));
                 let (mut sums, mut appender) = (Sums::new(), None);
                 group.bench_function(id, |bencher| {
                     // Made here, so that a case that is filtered out costs nothing.
-                    let appender = appender.get_or_insert_with(|| Appender::start(append, derive, in_flight));
+                    let appender = appender.get_or_insert_with(|| Appender::start(*case, derive, in_flight));
                     bencher.iter_custom(|iterations| {
                         let count = iterations * ITERATION;
                         sums.add(count, appender.append(count))

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use kerolox::config::ZeroAhead;
-use kerolox::io::{AppendMode, Blocking, Job};
-use kerolox::log::Check;
+use kerolox::io::{AppendMode, Blocking, Job, SyncCall};
+use kerolox::log::Checksums;
 use kerolox::store::{FlushMode, ReadSettings, StoreSettings};
 use kerolox::types::{KeyHash, key_hash};
 use tempfile::TempDir;
@@ -62,6 +62,7 @@ pub fn settings(root: &Path, append: AppendMode) -> StoreSettings {
         root: root.to_owned(),
         store_host: SocketAddr::from(([127, 0, 0, 1], 10911)),
         append,
+        sync_call: Some(SyncCall::ODsync),
         segment_len: 1 << 30,
         consumequeue_len: 6_000_000,
         index_slots: 5_000_000,
@@ -76,12 +77,12 @@ pub fn settings(root: &Path, append: AppendMode) -> StoreSettings {
         zero_ahead: ZeroAhead::Off,
         index: true,
         property_crc: false,
-        check: Check::Body,
         delays_ms: vec![1_000, 5_000],
         inflight_len_max: 64 << 20,
         inflight_count_max: 65_536,
         put_wait_ms_max: 60_000,
         read: ReadSettings::default(),
+        checksums: Checksums::Body,
     }
 }
 

@@ -439,6 +439,27 @@ fn a_disk_that_is_too_full_refuses_sends_serves_pulls_and_delays_what_is_due() {
     assert_eq!(client.put(&Request::send("Full").body("more")).number("queueOffset"), 2);
 }
 
+/// Young messages have units that are not on stable storage, and a busy node syncs all of them once a minute only: a disk
+/// that needs space now must not wait for that.
+#[test]
+fn segments_that_must_go_at_once_do_not_wait_for_the_next_thorough_flush_of_the_queues() {
+    let settings = [
+        ("retention.check_interval_ms", "200"),
+        ("disk.min_free_clean", "\"1024TiB\""),
+        ("flush.consumequeue_thorough_interval_ms", "3600000"),
+    ];
+    let node = node_on(&[], &settings);
+    let mut client = node.client(HEADER_TYPES[0]);
+    let asked = Request::send(TOPIC).body(body(0));
+    until("the oldest goes while more comes", || {
+        client.put(&asked);
+        min_offset(&mut client, TOPIC) > 0
+    });
+    assert!(node.log().contains("segment deleted") && node.log().contains("forced=true"), "{}", node.log());
+    let (min, max) = (min_offset(&mut client, TOPIC), client.max_offset(TOPIC));
+    assert!(min < max, "never all: {min} {max}");
+}
+
 #[test]
 fn levels_that_java_would_change_silently_are_refused_at_start() {
     let dir = tempfile::tempdir().unwrap();

@@ -57,8 +57,10 @@ fn says_that_it_is_poisoned(node: &Node, reason: &str) {
 
 #[test]
 fn a_failed_append_refuses_every_later_send_until_restart_and_reads_go_on() {
-    for mode in ["\"async\"", "\"sync\""] {
-        let mut node = Node::with(&[("flush.mode", mode), ("store.zero_ahead", "\"off\"")]);
+    let modes = ["\"async\"", "\"sync\""].into_iter().flat_map(|mode| [(mode, "\"buffered\""), (mode, "\"dma\"")]);
+    for (mode, append) in modes {
+        let settings = [("flush.mode", mode), ("store.append", append), ("store.zero_ahead", "\"off\"")];
+        let mut node = Node::with(&settings);
         let mut client = node.client(HEADER_TYPES[0]);
         let body = "x".repeat(3000);
         for _ in 0..4 {

@@ -122,6 +122,39 @@ fn a_topic_made_again_has_its_new_messages_alone_whatever_happens_to_the_node() 
     }
 }
 
+/// Between any two steps the topic is there with all its messages, or gone.
+#[test]
+fn a_kill_while_a_topic_is_deleted_leaves_all_of_it_or_nothing() {
+    let mut node = Node::with(&[("flush.mode", "\"sync\"")]);
+    for (round, wait_us) in [0, 200, 500, 1000, 1500, 2000, 3000, 4000, 6000, 9000].into_iter().enumerate() {
+        let mut client = node.client(HeaderType::Json);
+        let first = client.max_offset("T");
+        for n in first..20 {
+            assert_eq!(put(&mut client, "T", &format!("round-{round}-{n}")), n);
+        }
+        let before = client.pull_until("T", 0, 20).bodies();
+        client.send(&Request::new(request::DELETE_TOPIC_IN_BROKER).with("topic", "T"));
+        std::thread::sleep(Duration::from_micros(wait_us));
+        node.kill();
+        node.start_again();
+        let mut client = node.client(HeaderType::Json);
+        match client.ask(&Request::pull("T", 0)) {
+            answer if answer.code == response::SUCCESS => {
+                assert_eq!(client.pull_until("T", 0, 20).bodies(), before, "{wait_us}");
+            }
+            answer => {
+                assert_eq!(answer.code, response::TOPIC_NOT_EXIST, "{wait_us} {answer:?}");
+                assert_eq!(put(&mut client, "T", "again"), 0, "{wait_us}");
+                assert_eq!(client.pull_until("T", 0, 1).bodies(), ["again"]);
+                assert_eq!(delete(&mut client, "T"), response::SUCCESS);
+            }
+        }
+    }
+    assert!(node.stop().success());
+    let (code, text) = kerolox(&["verify", node.root().to_str().unwrap()]);
+    assert_eq!(code, 0, "{text}");
+}
+
 #[test]
 fn whoever_waits_for_messages_of_a_deleted_topic_is_answered() {
     let node = Node::start();

@@ -3,7 +3,7 @@
 #![no_main]
 
 use kerolox::format::record::{self, RecordSpec, RecordView, sys_flag};
-use kerolox::log::{Check, Scanned, SegmentScan, find_record};
+use kerolox::log::{Checksums, Scanned, SegmentScan, find_record};
 use kerolox::types::{PhyOffset, properties};
 use libfuzzer_sys::fuzz_target;
 
@@ -49,7 +49,7 @@ fn look_at(view: &RecordView<'_>) {
 /// A scan ends, goes on only, and finds no record that it then cannot read.
 fn walk(bytes: &[u8]) {
     let start = PhyOffset(0);
-    let mut scan = SegmentScan::new(bytes, start, start, Check::Body);
+    let mut scan = SegmentScan::new(bytes, start, start, Checksums::Body);
     let mut at = 0;
     while let Scanned::Record(view) = scan.step() {
         assert_eq!(view.phy().0, at);

@@ -37,7 +37,7 @@ impl ShardBroker {
         let birth = self.directory.load().births.birth(&topic);
         let store = self.store.clone();
         Verdict::Later(Box::pin(async move {
-            let found = match store.query(&topic, birth, &key, count_max, begin, end, BODY_LEN_MAX).await {
+            let found = match store.query((&topic, birth), &key, count_max, begin, end, BODY_LEN_MAX).await {
                 Ok(found) => found,
                 Err(error) => return reply.refuse(&status::of_read(&error, false)),
             };

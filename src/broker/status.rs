@@ -146,6 +146,16 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_the_disk_for_too_much_is_slowed_down_and_only_what_is_broken_is_an_error() {
+        let busy = ReadError::Busy { waiting: 1024 };
+        assert_eq!((of_read(&busy, true).code, of_read(&busy, false).code), (215, 2));
+        let lost = ReadError::Io { path: "commitlog/0".into(), source: std::io::ErrorKind::UnexpectedEof.into() };
+        let refusal = of_read(&lost, true);
+        assert_eq!(refusal.code, response::SYSTEM_ERROR);
+        assert!(refusal.remark.starts_with("commitlog/0 cannot be read: "), "{}", refusal.remark);
+    }
+
+    #[test]
     fn an_empty_queue_moves_only_those_who_ask_beyond_its_start() {
         assert_eq!(of_get(&GetStatus::NoMessageInQueue, 0).0, response::PULL_NOT_FOUND);
         assert_eq!(of_get(&GetStatus::NoMessageInQueue, 5).0, response::PULL_OFFSET_MOVED);

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::{EXIT_FAILURE, EXIT_USAGE};
-use crate::config::{Config, Overrides};
+use crate::config::{AppendMode, Config, Overrides, SyncCall};
+use crate::store::{Layout, SyncRecord};
 
 /// Print every setting, its value and where it came from
 ///
 /// Checks what the text can show: keys, kinds, ranges, settings that do not go together. What needs the machine (cores,
-/// locked memory, taken ports) is checked by `serve`. The output is TOML again.
+/// locked memory, taken ports) is checked by `serve`. The output is TOML again. A last line tells what a start has found to
+/// be the faster sync call for the store, if the settings leave that open.
 #[derive(Debug, clap::Args)]
 #[command(
     verbatim_doc_comment,
@@ -46,5 +48,26 @@ pub(super) fn run(args: Args) -> ExitCode {
 
 fn print(config: &Config) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    config.settings().iter().try_for_each(|setting| writeln!(out, "{setting}"))
+    config.settings().iter().try_for_each(|setting| writeln!(out, "{setting}"))?;
+    match sync_call(config) {
+        Some(found) => writeln!(out, "# flush.sync_call: {found}"),
+        None => Ok(()),
+    }
+}
+
+/// What "auto" comes to in the store of these settings.
+fn sync_call(config: &Config) -> Option<String> {
+    let append = match (config.store.append, config.flush.sync_call) {
+        (_, SyncCall::ODsync | SyncCall::Fdatasync) => return None,
+        (AppendMode::Mmap, SyncCall::Auto) => return Some("fdatasync, which is all that a mapping knows".into()),
+        (AppendMode::Buffered, SyncCall::Auto) => crate::io::AppendMode::Buffered,
+        (AppendMode::Dma, SyncCall::Auto) => crate::io::AppendMode::Dma,
+    };
+    let layout = Layout::new(&config.store.root);
+    let path = layout.sync_call();
+    Some(match SyncRecord::load(&layout, append) {
+        Ok(Some(record)) => format!("{record}; {}", path.display()),
+        Ok(None) => format!("not probed yet; the next start does and notes it in {}", path.display()),
+        Err(error) => format!("{} cannot be read: {error}", path.display()),
+    })
 }

@@ -8,7 +8,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Prints how many bytes of the log are done.
 pub(super) struct Meter {
     what: &'static str,
-    began: Instant,
+    /// When it first heard how far it is, and how far that was.
+    began: Option<(Instant, u64)>,
     /// None: nobody wants to see it.
     last: Option<Instant>,
 }
@@ -16,17 +17,22 @@ pub(super) struct Meter {
 impl Meter {
     /// `forced`: also where standard error is no terminal.
     pub(super) fn new(what: &'static str, forced: bool) -> Meter {
-        let began = Instant::now();
-        Meter { what, began, last: (forced || io::stderr().is_terminal()).then_some(began) }
+        Meter { what, began: None, last: (forced || io::stderr().is_terminal()).then(Instant::now) }
     }
 
     pub(super) fn tell(&mut self, done: u64, total: u64) {
         let Some(last) = &mut self.last else { return };
+        let Some((began, before)) = self.began else {
+            let now = Instant::now();
+            self.began = Some((now, done));
+            *last = now;
+            return;
+        };
         if last.elapsed() < INTERVAL {
             return;
         }
         *last = Instant::now();
-        let rate = done as f64 / self.began.elapsed().as_secs_f64();
+        let rate = done.saturating_sub(before) as f64 / began.elapsed().as_secs_f64().max(0.001);
         let left_s = (total.saturating_sub(done)) as f64 / rate.max(1.0);
         // If nobody takes it, nobody misses it.
         let _ = writeln!(

@@ -52,9 +52,9 @@ pub struct Config {
     pub cores: CoresConfig,
     pub store: StoreConfig,
     pub flush: FlushConfig,
-    pub recovery: RecoveryConfig,
     pub retention: RetentionConfig,
     pub disk: DiskConfig,
+    pub recovery: RecoveryConfig,
     pub read: ReadConfig,
     pub limits: LimitsConfig,
     pub log: LogConfig,
@@ -149,18 +149,24 @@ pub struct StoreConfig {
     pub property_crc: bool,
 }
 
-/// What the start after an unclean stop holds against a checksum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecoveryConfig {
-    pub check_crc: bool,
-    pub verify_property_crc: bool,
-}
-
 /// How records get into the commit log; the bytes are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendMode {
     Buffered,
     Mmap,
+    /// Past the page cache.
+    Dma,
+}
+
+/// Which call brings a batch onto stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncCall {
+    /// The faster of the two on the store's own file system, found out at the first start.
+    Auto,
+    /// The write itself, through a handle opened with O_DSYNC.
+    ODsync,
+    /// A call behind the write.
+    Fdatasync,
 }
 
 /// Whether the log is filled with zeros ahead of the append position.
@@ -192,6 +198,7 @@ impl FlushMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlushConfig {
     pub mode: FlushMode,
+    pub sync_call: SyncCall,
     pub interval_ms: u64,
     pub least_pages: u64,
     pub thorough_interval_ms: u64,
@@ -231,6 +238,15 @@ pub struct DiskConfig {
     pub warning_percent: u64,
     pub min_free_clean: u64,
     pub min_free_warning: u64,
+}
+
+/// What a recovery looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryConfig {
+    /// Are bodies held against their checksums?
+    pub check_crc: bool,
+    /// Are whole records held against the checksum among their properties, which then each must have? Instead of the body's.
+    pub verify_property_crc: bool,
 }
 
 /// How much one pull or query gives, and what it may cost.
@@ -394,9 +410,9 @@ impl Config {
             cores: cores(&mut gate, raw.cores),
             store: store(&mut gate, raw.store),
             flush: flush(&mut gate, raw.flush),
-            recovery: recovery(&mut gate, raw.recovery),
             retention: retention(&mut gate, raw.retention),
             disk: disk(&mut gate, raw.disk),
+            recovery: recovery(&mut gate, raw.recovery),
             read: read(&mut gate, raw.read),
             limits: limits(&mut gate, raw.limits),
             log: log(&mut gate, raw.log),
@@ -479,7 +495,6 @@ fn cores(gate: &mut Gate<'_>, raw: raw::RawCores) -> CoresConfig {
 }
 
 fn store(gate: &mut Gate<'_>, raw: raw::RawStore) -> StoreConfig {
-    let dma = "is not offered by this version; write \"buffered\", which is faster than \"mmap\" in sync mode";
     StoreConfig {
         root: PathBuf::from(gate.text("store.root", raw.root, "./kerolox-data", |text| match text {
             "" => Err("is empty; write the directory that shall hold the messages".into()),
@@ -489,8 +504,8 @@ fn store(gate: &mut Gate<'_>, raw: raw::RawStore) -> StoreConfig {
             "store.append",
             raw.append,
             AppendMode::Buffered,
-            &[("buffered", AppendMode::Buffered), ("mmap", AppendMode::Mmap)],
-            &[("dma", dma)],
+            &[("buffered", AppendMode::Buffered), ("mmap", AppendMode::Mmap), ("dma", AppendMode::Dma)],
+            &[],
         ),
         commitlog_file_size: gate.size(
             "store.commitlog_file_size",
@@ -520,17 +535,17 @@ fn store(gate: &mut Gate<'_>, raw: raw::RawStore) -> StoreConfig {
     }
 }
 
-fn recovery(gate: &mut Gate<'_>, raw: raw::RawRecovery) -> RecoveryConfig {
-    RecoveryConfig {
-        check_crc: gate.switch("recovery.check_crc", raw.check_crc, true),
-        verify_property_crc: gate.switch("recovery.verify_property_crc", raw.verify_property_crc, false),
-    }
-}
-
 fn flush(gate: &mut Gate<'_>, raw: raw::RawFlush) -> FlushConfig {
     let words = [("async", FlushMode::Async), ("sync", FlushMode::Sync)];
     FlushConfig {
         mode: gate.choice("flush.mode", raw.mode, FlushMode::Async, &words, &[]),
+        sync_call: gate.choice(
+            "flush.sync_call",
+            raw.sync_call,
+            SyncCall::Auto,
+            &[("auto", SyncCall::Auto), ("o_dsync", SyncCall::ODsync), ("fdatasync", SyncCall::Fdatasync)],
+            &[("fsync", "would also write times that nobody reads; write \"fdatasync\"")],
+        ),
         interval_ms: gate.integer("flush.interval_ms", raw.interval_ms, 500, 1..=60_000),
         least_pages: gate.integer("flush.least_pages", raw.least_pages, 4, 0..=262_144),
         thorough_interval_ms: gate.integer("flush.thorough_interval_ms", raw.thorough_interval_ms, 10_000, 1..=600_000),
@@ -573,6 +588,13 @@ fn retention(gate: &mut Gate<'_>, raw: raw::RawRetention) -> RetentionConfig {
         held_report_ms: gate.integer("retention.held_report_ms", raw.held_report_ms, 120_000, 100..=86_400_000),
         retry_ms: gate.integer("retention.retry_ms", raw.retry_ms, 120_000, 100..=86_400_000),
         force_when_full: gate.switch("retention.force_when_full", raw.force_when_full, true),
+    }
+}
+
+fn recovery(gate: &mut Gate<'_>, raw: raw::RawRecovery) -> RecoveryConfig {
+    RecoveryConfig {
+        check_crc: gate.switch("recovery.check_crc", raw.check_crc, true),
+        verify_property_crc: gate.switch("recovery.verify_property_crc", raw.verify_property_crc, false),
     }
 }
 
@@ -648,7 +670,7 @@ fn log(gate: &mut Gate<'_>, raw: raw::RawLog) -> LogConfig {
 
 /// Settings that must fit each other.
 fn check_together(gate: &mut Gate<'_>, config: &Config) {
-    let Config { net, nameserver, cores, store, disk, limits, .. } = config;
+    let Config { net, nameserver, cores, store, flush, disk, limits, .. } = config;
     if disk.clean_percent > disk.warning_percent {
         gate.refuse(
             &["disk.clean_percent", "disk.warning_percent"],
@@ -684,6 +706,12 @@ fn check_together(gate: &mut Gate<'_>, config: &Config) {
         if seen.len() < shards.len() {
             gate.refuse(&["cores.shards"], "names a core twice; write each core once, every shard needs its own");
         }
+    }
+    if store.append == AppendMode::Mmap && flush.sync_call == SyncCall::ODsync {
+        gate.refuse(
+            &["store.append", "flush.sync_call"],
+            "cannot keep what a sync send is promised: O_DSYNC is about writes, and a mapping has none; write \"fdatasync\" or \"auto\"",
+        );
     }
     if !store.commitlog_file_size.is_multiple_of(4 * KIB) {
         gate.refuse(&["store.commitlog_file_size"], "must be a multiple of 4096, the size of a page");

@@ -17,9 +17,9 @@ pub(super) struct RawConfig {
     pub cores: RawCores,
     pub store: RawStore,
     pub flush: RawFlush,
-    pub recovery: RawRecovery,
     pub retention: RawRetention,
     pub disk: RawDisk,
+    pub recovery: RawRecovery,
     pub read: RawRead,
     pub limits: RawLimits,
     pub log: RawLog,
@@ -79,6 +79,7 @@ pub(super) struct RawStore {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawFlush {
     pub mode: Raw,
+    pub sync_call: Raw,
     pub interval_ms: Raw,
     pub least_pages: Raw,
     pub thorough_interval_ms: Raw,
@@ -86,13 +87,6 @@ pub(super) struct RawFlush {
     pub consumequeue_interval_ms: Raw,
     pub consumequeue_least_pages: Raw,
     pub consumequeue_thorough_interval_ms: Raw,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawRecovery {
-    pub check_crc: Raw,
-    pub verify_property_crc: Raw,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -117,6 +111,13 @@ pub(super) struct RawDisk {
     pub warning_percent: Raw,
     pub min_free_clean: Raw,
     pub min_free_warning: Raw,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRecovery {
+    pub check_crc: Raw,
+    pub verify_property_crc: Raw,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -119,7 +119,6 @@ fn values_of_the_wrong_kind_or_out_of_range_are_refused() {
         "cores.shards = [1, 1]",
         "cores.spin_us = 20000",
         "store.root = \"\"",
-        "store.append = \"dma\"",
         "store.append = \"direct\"",
         "store.commitlog_file_size = 5000000",
         "store.commitlog_file_size = \"4MiB\"",
@@ -127,6 +126,8 @@ fn values_of_the_wrong_kind_or_out_of_range_are_refused() {
         "store.index_entries = 100000000\nstore.index_slots = 500000000",
         "store.zero_ahead = true",
         "flush.mode = \"SYNC_FLUSH\"",
+        "flush.sync_call = \"fsync\"",
+        "flush.sync_call = \"O_DSYNC\"",
         "flush.interval_ms = 0",
         "flush.interval_ms = 1.5",
         "limits.max_message_size = \"16MiB\"",
@@ -202,6 +203,18 @@ fn sizes_come_as_numbers_or_texts_and_queue_files_hold_whole_units() {
 fn a_file_that_is_not_there_is_named() {
     let errors = Config::load(Some(Path::new("/nowhere/k.toml")), Overrides::default()).unwrap_err();
     assert!(errors.lines()[0].starts_with("/nowhere/k.toml: cannot be read"), "{errors}");
+}
+
+#[test]
+fn a_mapped_log_takes_only_the_sync_call_that_covers_it() {
+    let line = complaint("store.append = \"mmap\"\nflush.sync_call = \"o_dsync\"");
+    assert!(line.starts_with("k.toml:1: store.append = \"mmap\" with flush.sync_call = \"o_dsync\" cannot"), "{line}");
+    for call in ["auto", "fdatasync"] {
+        assert!(read(&format!("store.append = \"mmap\"\nflush.sync_call = \"{call}\"")).is_ok(), "{call}");
+    }
+    for mode in ["buffered", "dma"] {
+        assert!(read(&format!("store.append = \"{mode}\"\nflush.sync_call = \"o_dsync\"")).is_ok(), "{mode}");
+    }
 }
 
 #[test]

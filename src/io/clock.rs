@@ -13,6 +13,10 @@ const SIMULATION_EPOCH_MS: i64 = 1_700_000_000_000;
 /// The wall clock in ms since the epoch.
 pub fn now() -> Timestamp {
     #[cfg(test)]
+    if let Some(ms) = super::tap::current().and_then(|tap| tap.now_ms()) {
+        return Timestamp(ms);
+    }
+    #[cfg(test)]
     if let Some(tap) = super::tap::simulated() {
         return Timestamp(SIMULATION_EPOCH_MS + tap.steady_ms() as i64);
     }

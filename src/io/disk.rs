@@ -142,7 +142,16 @@ pub fn reserve(file: &File, path: &Path, from: u64, to: u64) -> io::Result<()> {
 
 /// Writes all of `bytes` at `at`.
 pub fn write_at(file: &File, path: &Path, bytes: &[u8], at: u64) -> io::Result<()> {
-    match ask(&Change::Write { path, at, bytes, durable: false })? {
+    write(file, &Change::Write { path, at, bytes, durable: false }, bytes, at)
+}
+
+/// The same with a file that was opened with O_DSYNC: on stable storage when it is done.
+pub fn write_through_at(file: &File, path: &Path, bytes: &[u8], at: u64) -> io::Result<()> {
+    write(file, &Change::Write { path, at, bytes, durable: true }, bytes, at)
+}
+
+fn write(file: &File, change: &Change<'_>, bytes: &[u8], at: u64) -> io::Result<()> {
+    match ask(change)? {
         Answer::Do => file.write_all_at(bytes, at),
         Answer::Skip => Ok(()),
         Answer::Short(len) => {

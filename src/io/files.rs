@@ -42,6 +42,23 @@ fn write_zeros(file: &File, path: &Path, len: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Sees to it that the first block of a file is a written one, not only reserved; what it holds stays. Files that are
+/// written past the page cache need it: glommio reads that block to find out whether the device can be polled for
+/// completions, and believes it can if no device was asked. Reads and writes of the file would then fail.
+pub fn write_first_block(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let file = disk::open_to_write(path)?;
+    let mut block = [0; 4096];
+    file.read_exact_at(&mut block, 0)?;
+    if block.iter().any(|byte| *byte != 0) {
+        return Ok(());
+    }
+    disk::write_at(&file, path, &block, 0)?;
+    disk::sync(&file, path)?;
+    rustix::fs::fadvise(&file, 0, std::num::NonZeroU64::new(block.len() as u64), rustix::fs::Advice::DontNeed)?;
+    Ok(())
+}
+
 /// The parts of `[from, len)` that were ever written, as (at, len); blocks that are only reserved are left out. Looked up
 /// before anything is read: reading a reserved block would make it look written.
 pub fn written_ranges(file: &File, from: u64, len: u64) -> io::Result<Vec<(u64, u64)>> {

@@ -11,11 +11,14 @@ mod files;
 mod guard;
 mod lock;
 mod log_file;
+mod log_tail;
 mod raw_file;
 mod read_file;
 mod residency;
 mod segment;
 mod shared_map;
+mod sync_probe;
+mod tail_block;
 #[cfg(test)]
 pub mod tap;
 mod unlinked;
@@ -23,11 +26,15 @@ mod unlinked;
 pub use blocking::{Blocking, Job};
 pub use clock::{now, sleep, steady_ms, steady_us, utc_offset_s, within, yield_if_due};
 pub use disk::{remove_if_present, sync_folder as fsync_dir};
-pub use files::{create_full_length, disk_usage, read_if_present, read_tail, replace_keeping_old, written_ranges};
+pub use files::{
+    create_full_length, disk_usage, read_if_present, read_tail, replace_keeping_old, write_first_block, written_ranges,
+};
 pub use guard::BrokenMap;
 pub use lock::{LockError, StoreLock};
-pub use log_file::{AppendMode, LogFile, ZERO_LEN};
+pub use log_file::{AppendMode, LogFile, SyncCall, ZERO_LEN};
+pub use log_tail::{LogTail, TailWriter};
 pub use read_file::ReadFile;
 pub use segment::{Segment, SegmentSet};
 pub use shared_map::SharedMap;
+pub use sync_probe::{SyncTimes, time_sync_calls};
 pub use unlinked::UnlinkedFile;

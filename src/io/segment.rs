@@ -32,6 +32,8 @@ impl Segment {
         // SAFETY: nobody shortens a segment while the store's lock is held; bytes before the appended end, the only
         // ones that readers look at, do not change.
         let map = unsafe { MmapOptions::new().map(&file)? };
+        // What is read is what was asked for: the store itself knows who reads on, and has to know what was not in memory.
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         let guard = Guard::over(map.as_ptr(), map.len());
         Ok(Segment { start, path: path.to_owned(), file, map, guard })
     }

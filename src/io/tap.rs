@@ -28,6 +28,11 @@ pub trait Tap {
         Box::pin(std::future::ready(()))
     }
 
+    /// The wall clock, if it shall stand still or be another than the machine's.
+    fn now_ms(&self) -> Option<i64> {
+        None
+    }
+
     /// Virtual ms since the start of the simulation.
     fn steady_ms(&self) -> u64 {
         0

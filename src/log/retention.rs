@@ -50,11 +50,16 @@ pub struct Pass {
 
 /// The oldest segment of the log.
 #[derive(Clone, Copy, Debug)]
-pub struct Oldest {
-    /// When its newest record was stored.
-    pub stored_at: Timestamp,
-    /// Does the log need it still: because it is the last, or not all of it is flushed and built?
-    pub is_needed: bool,
+pub enum Oldest {
+    /// The log needs it still: it is the last, or not all of it is flushed.
+    Needed,
+    /// It may go.
+    Idle {
+        /// When its newest record was stored.
+        stored_at: Timestamp,
+        /// Are all units of its messages on stable storage? If not, they may have to be built from it again.
+        is_synced: bool,
+    },
 }
 
 /// What happens with the oldest segment.
@@ -64,6 +69,8 @@ pub enum Step {
         /// It has not expired; the disk needs the space.
         forced: bool,
     },
+    /// It may go as soon as the units of its messages are synced; the pass is over.
+    AwaitSync,
     /// It stays, and the pass is over.
     End,
 }
@@ -102,13 +109,17 @@ impl Pass {
 
     /// May the oldest segment go? `level`: of the fullest disk, with what the pass has freed so far.
     pub fn step(&mut self, oldest: Oldest, now: Timestamp, level: DiskLevel) -> Step {
-        if oldest.is_needed || self.left == 0 {
+        let Oldest::Idle { stored_at, is_synced } = oldest else { return Step::End };
+        if self.left == 0 {
             return Step::End;
         }
-        let expired = now.0 >= oldest.stored_at.0.saturating_add(self.rule.reserved_ms);
+        let expired = now.0 >= stored_at.0.saturating_add(self.rule.reserved_ms);
         let forced = !expired && self.rule.force_when_full && level >= DiskLevel::Clean;
         if !expired && !forced {
             return Step::End;
+        }
+        if !is_synced {
+            return Step::AwaitSync;
         }
         self.left -= 1;
         Step::Delete { forced }
@@ -127,7 +138,7 @@ mod tests {
     }
 
     fn aged(ms: i64) -> Oldest {
-        Oldest { stored_at: NOW.plus_ms(-ms), is_needed: false }
+        Oldest::Idle { stored_at: NOW.plus_ms(-ms), is_synced: true }
     }
 
     fn pass(rule: RetentionRule) -> Pass {
@@ -168,7 +179,7 @@ mod tests {
     fn a_pass_takes_at_most_its_batch_and_never_what_is_needed() {
         let mut pass = pass(RetentionRule { batch_max: 2, ..rule() });
         let old = aged(100 * HOUR_MS);
-        assert_eq!(pass.clone().step(Oldest { is_needed: true, ..old }, NOW, DiskLevel::Warning), Step::End);
+        assert_eq!(pass.clone().step(Oldest::Needed, NOW, DiskLevel::Warning), Step::End);
         assert_eq!(pass.step(old, NOW, DiskLevel::Fine), Step::Delete { forced: false });
         assert_eq!(pass.step(old, NOW, DiskLevel::Fine), Step::Delete { forced: false });
         assert_eq!(pass.step(old, NOW, DiskLevel::Warning), Step::End);
@@ -181,6 +192,15 @@ mod tests {
         assert_eq!(pass.step(young, NOW, DiskLevel::Warning), Step::Delete { forced: true });
         assert_eq!(pass.step(young, NOW, DiskLevel::Clean), Step::Delete { forced: true });
         assert_eq!(pass.step(young, NOW, DiskLevel::Used), Step::End);
+    }
+
+    #[test]
+    fn only_what_would_go_waits_for_its_units() {
+        let unsynced = |ms: i64| Oldest::Idle { stored_at: NOW.plus_ms(-ms), is_synced: false };
+        let mut pass = pass(rule());
+        assert_eq!(pass.step(unsynced(80 * HOUR_MS), NOW, DiskLevel::Fine), Step::AwaitSync);
+        assert_eq!(pass.step(unsynced(HOUR_MS), NOW, DiskLevel::Clean), Step::AwaitSync);
+        assert_eq!(pass.step(unsynced(HOUR_MS), NOW, DiskLevel::Fine), Step::End);
     }
 
     #[test]

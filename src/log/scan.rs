@@ -22,8 +22,8 @@ pub enum Torn {
     Form(BadRecord),
     /// The body's CRC does not match.
     BodyCrc,
-    /// The checksum over the whole record does not match, or is not there though it is asked for.
-    Seal,
+    /// That of the whole record does not match, or is not there.
+    RecordCrc,
     /// The last record of the log, and its properties end in zeros: they were not all written. No checksum covers them.
     Unfinished,
     /// It says that it belongs elsewhere: bytes left from an earlier use of the file.
@@ -32,20 +32,21 @@ pub enum Torn {
     Blank { says: u32, left: usize },
 }
 
+/// Which checksums of a record a scan looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// None: form and place alone.
+    Form,
+    /// That of the body.
+    Body,
+    /// That of the whole record, which is then in its properties (store.md 2.7); not that of the body.
+    Record,
+}
+
 /// The next thing a scan met.
 pub enum Scanned<'a> {
     Record(RecordView<'a>),
     End(ScanEnd),
-}
-
-/// What of a record is held against a checksum, beside its form and place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
-    /// Nothing: its body is not read.
-    Form,
-    Body,
-    /// The whole record instead, which must carry the property for it (store.md 2.7).
-    Seal,
 }
 
 /// A scan over the bytes of one segment.
@@ -53,7 +54,7 @@ pub struct SegmentScan<'a> {
     bytes: &'a [u8],
     start: PhyOffset,
     at: usize,
-    check: Check,
+    checksums: Checksums,
 }
 
 impl std::fmt::Display for Torn {
@@ -61,8 +62,8 @@ impl std::fmt::Display for Torn {
         match self {
             Torn::Form(why) => why.fmt(f),
             Torn::Unfinished => f.write_str("the properties are cut"),
+            Torn::RecordCrc => f.write_str("the record has no CRC of the whole of it that matches"),
             Torn::BodyCrc => f.write_str("the body does not match its CRC"),
-            Torn::Seal => f.write_str("the record does not match its checksum in __CRC32#, or has none"),
             Torn::Elsewhere { says } => write!(f, "the record says that it lies at {says}"),
             Torn::Blank { says, left } => write!(f, "a blank of {says} bytes where {left} are left"),
         }
@@ -72,9 +73,9 @@ impl std::fmt::Display for Torn {
 impl<'a> SegmentScan<'a> {
     /// `bytes` is a whole segment whose first byte is at `start`; the scan begins at `from`, which must be the start of
     /// a record or the end of the log.
-    pub fn new(bytes: &'a [u8], start: PhyOffset, from: PhyOffset, check: Check) -> SegmentScan<'a> {
+    pub fn new(bytes: &'a [u8], start: PhyOffset, from: PhyOffset, checksums: Checksums) -> SegmentScan<'a> {
         let at = usize::try_from(from.since(start)).unwrap_or(usize::MAX).min(bytes.len());
-        SegmentScan { bytes, start, at, check }
+        SegmentScan { bytes, start, at, checksums }
     }
 
     /// Where the next step looks.
@@ -102,7 +103,7 @@ impl<'a> SegmentScan<'a> {
             Ok(Header::Blank { total_len }) => {
                 Scanned::End(ScanEnd::Torn { at: here, why: Torn::Blank { says: total_len, left: rest.len() } })
             }
-            Ok(Header::Record { .. }) => match check(rest, here, self.check) {
+            Ok(Header::Record { .. }) => match check(rest, here, self.checksums) {
                 Ok(view) if is_unfinished(&view, rest) => {
                     Scanned::End(ScanEnd::Torn { at: here, why: Torn::Unfinished })
                 }
@@ -118,14 +119,14 @@ impl<'a> SegmentScan<'a> {
 }
 
 /// The record at the start of `bytes`, if it is whole and belongs at `here`.
-fn check(bytes: &[u8], here: PhyOffset, how: Check) -> Result<RecordView<'_>, Torn> {
+fn check(bytes: &[u8], here: PhyOffset, checksums: Checksums) -> Result<RecordView<'_>, Torn> {
     let view = RecordView::parse(bytes).map_err(Torn::Form)?;
     if view.phy() != here {
         return Err(Torn::Elsewhere { says: view.phy() });
     }
-    match how {
-        Check::Body if !view.check_crc() => Err(Torn::BodyCrc),
-        Check::Seal if view.seal() != Seal::Right => Err(Torn::Seal),
+    match checksums {
+        Checksums::Body if !view.check_crc() => Err(Torn::BodyCrc),
+        Checksums::Record if view.seal() != Seal::Right => Err(Torn::RecordCrc),
         _ => Ok(view),
     }
 }
@@ -152,7 +153,7 @@ pub fn find_next(bytes: &[u8], start: PhyOffset, from: PhyOffset) -> Option<PhyO
 
 /// The first whole record at or after `from` that belongs where it lies. Tells damage in mid-log from a torn tail.
 pub fn find_record(bytes: &[u8], start: PhyOffset, from: PhyOffset) -> Option<PhyOffset> {
-    find(bytes, start, from, |rest, here| check(rest, here, Check::Body).ok()).map(|view| view.phy())
+    find(bytes, start, from, |rest, here| check(rest, here, Checksums::Body).ok()).map(|view| view.phy())
 }
 
 /// What can still be read in the damaged region `[from, to)`: records whose form is whole and that say that they lie
@@ -226,7 +227,7 @@ pub fn last_record(tail: &[u8], start: PhyOffset) -> Option<RecordView<'_>> {
         if !rest.get(4..8).is_some_and(|found| magics.iter().any(|magic| found == magic)) {
             continue;
         }
-        let Ok(view) = check(rest, start.advance(at as u64), Check::Body) else { continue };
+        let Ok(view) = check(rest, start.advance(at as u64), Checksums::Body) else { continue };
         let behind = &rest[view.total_len() as usize..];
         let is_last = behind.len() < record::BLANK_LEN
             || matches!(record::peek_header(behind), Ok(Header::Blank { .. } | Header::Zero));
@@ -271,7 +272,7 @@ mod tests {
     }
 
     fn scan(bytes: &[u8]) -> (usize, ScanEnd) {
-        let mut scan = SegmentScan::new(bytes, PhyOffset(0), PhyOffset(0), Check::Body);
+        let mut scan = SegmentScan::new(bytes, PhyOffset(0), PhyOffset(0), Checksums::Body);
         let mut count = 0;
         loop {
             match scan.step() {
@@ -309,7 +310,7 @@ mod tests {
     }
 
     fn last_len(segment: &[u8]) -> usize {
-        let mut scan = SegmentScan::new(segment, PhyOffset(0), PhyOffset(0), Check::Body);
+        let mut scan = SegmentScan::new(segment, PhyOffset(0), PhyOffset(0), Checksums::Body);
         let mut len = 0;
         while let Scanned::Record(view) = scan.step() {
             len = view.total_len() as usize;

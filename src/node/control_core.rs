@@ -292,6 +292,7 @@ impl ControlCore {
         let moved = self.blocking.run(move || take_deleted_away(&layout, &name, birth, old_queues(&queues))).await;
         let folder = moved.map_err(|error| format!("its consume queues cannot be moved away: {error}"))?;
         self.control.borrow_mut().end_deletion(topic);
+        self.shared.counters.topics_deleted.add(1);
         if let Some(folder) = folder {
             glommio::spawn_local(remove_in_steps(self.blocking.clone(), folder)).detach();
         }

@@ -23,10 +23,11 @@ use crate::broker::control::{ControlSettings, KvConfig, LoadedTables};
 use crate::broker::delay::DelayLevels;
 use crate::broker::shard::ShardSettings;
 use crate::broker::{Directory, SharedDirectory};
-use crate::config::{self, AppendMode, Config, ReadConfig};
+use crate::config::{self, AppendMode, Config, ReadConfig, RecoveryConfig, SyncCall};
 use crate::dispatch::ring;
 use crate::io::{self, SharedMap};
-use crate::log::{Check, DiskRule, RetentionRule};
+use crate::log::Checksums;
+use crate::log::{DiskRule, RetentionRule};
 use crate::net::{NetLimits, StallTimes};
 use crate::store::{
     self, Closing, DiskWatch, ExpirySettings, FlushMode, OpenedStore, ReadSettings, StoreSettings, WriterRings,
@@ -349,6 +350,12 @@ pub fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings 
         append: match config.store.append {
             AppendMode::Buffered => io::AppendMode::Buffered,
             AppendMode::Mmap => io::AppendMode::Mmap,
+            AppendMode::Dma => io::AppendMode::Dma,
+        },
+        sync_call: match config.flush.sync_call {
+            SyncCall::Auto => None,
+            SyncCall::ODsync => Some(io::SyncCall::ODsync),
+            SyncCall::Fdatasync => Some(io::SyncCall::Fdatasync),
         },
         segment_len: config.store.commitlog_file_size,
         consumequeue_len: config.store.consumequeue_file_size,
@@ -364,16 +371,16 @@ pub fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings 
         zero_ahead: config.store.zero_ahead,
         index: config.store.index,
         property_crc: config.store.property_crc,
-        check: match (config.recovery.verify_property_crc, config.recovery.check_crc) {
-            (true, _) => Check::Seal,
-            (false, true) => Check::Body,
-            (false, false) => Check::Form,
-        },
         delays_ms: config.limits.delay_levels_ms.clone(),
         inflight_len_max: config.limits.put_inflight_bytes,
         inflight_count_max: u64::from(config.limits.put_inflight_messages),
         put_wait_ms_max: config.limits.put_wait_ms,
         read: read_settings(&config.read),
+        checksums: match config.recovery {
+            RecoveryConfig { verify_property_crc: true, .. } => Checksums::Record,
+            RecoveryConfig { check_crc: true, .. } => Checksums::Body,
+            _ => Checksums::Form,
+        },
     }
 }
 
@@ -442,10 +449,6 @@ fn control_settings(config: &Config, advertised: SocketAddr) -> ControlSettings 
 }
 
 fn load_kv_config(layout: &store::Layout) -> Result<KvConfig, NodeError> {
-    let path = layout.own().join(KV_CONFIG);
-    let failed = |why: String| NodeError::Host(format!("{}: {why}", path.display()));
-    match io::read_if_present(&path).map_err(|error| failed(error.to_string()))? {
-        Some(bytes) => KvConfig::decode(&bytes).map_err(|error| failed(error.to_string())),
-        None => Ok(KvConfig::default()),
-    }
+    let loaded = store::load_table(&layout.own().join(KV_CONFIG), KvConfig::decode);
+    loaded.map_err(|error| NodeError::Host(error.to_string()))
 }

@@ -8,16 +8,14 @@
 //! without it, so that an older one that a crash, or its `.bak`, brings back does not bring back the topic.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::config_store::ConfigTables;
+use super::config_store::{self, ConfigTables};
 use super::layout::Layout;
 use super::open_error::{OpenError, io_at};
 use crate::format::config_files::split_consumer_offset_key;
-use crate::format::names;
-use crate::io::{read_if_present, replace_keeping_old};
+use crate::io::replace_keeping_old;
 use crate::types::PhyOffset;
 
 /// All births, by topic.
@@ -42,21 +40,7 @@ impl Births {
     /// # Errors
     /// They are there and cannot be read: without them deleted topics would come back.
     pub fn load(layout: &Layout) -> Result<Births, OpenError> {
-        let path = layout.births();
-        let mut bak = path.as_os_str().to_owned();
-        bak.push(names::BACKUP_SUFFIX);
-        let mut unreadable = None;
-        for candidate in [path.as_path(), Path::new(&bak)] {
-            let Some(bytes) = read_if_present(candidate).map_err(io_at(candidate))? else { continue };
-            match serde_json::from_slice(&bytes) {
-                Ok(births) => return Ok(births),
-                Err(error) => drop(unreadable.get_or_insert(error.to_string())),
-            }
-        }
-        match unreadable {
-            Some(why) => Err(OpenError::Config { path, why }),
-            None => Ok(Births::default()),
-        }
+        config_store::load_table(&layout.births(), |bytes| serde_json::from_slice::<Births>(bytes))
     }
 
     /// Content of the file.
@@ -129,7 +113,8 @@ impl Births {
             return Ok(());
         }
         let path = layout.births();
-        replace_keeping_old(&path, &self.encode()).map_err(io_at(&path))
+        // Twice, so that the older copy does not say it either.
+        (0..2).try_for_each(|_| replace_keeping_old(&path, &self.encode())).map_err(io_at(&path))
     }
 }
 

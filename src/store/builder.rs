@@ -339,12 +339,13 @@ impl Builder {
         }
     }
 
-    /// Syncs what was built, by least pages each interval; wholly each thorough interval, and once nothing has come for a
-    /// few looks, so that a crash of a node that has gone quiet costs no long scan.
+    /// Syncs what was built, by least pages each interval; wholly each thorough interval, when somebody asks, and once
+    /// nothing has come for a few looks, so that a crash of a node that has gone quiet costs no long scan.
     pub async fn run_flusher(self: Rc<Self>, least_pages: u64) {
         let interval = Duration::from_millis(self.shared.settings.consumequeue_flush_interval_ms);
         let thorough_interval = self.shared.settings.consumequeue_thorough_interval_ms;
         let mut last_thorough = crate::io::steady_ms();
+        let mut asked = self.shared.queue_syncs_asked();
         let mut quiet_looks = 0;
         loop {
             if self.unsynced_since.get().is_none() {
@@ -352,8 +353,10 @@ impl Builder {
             }
             crate::io::sleep(interval).await;
             quiet_looks = if self.arrived.replace(false) { 0 } else { quiet_looks + 1 };
-            let thorough =
-                quiet_looks >= QUIET_LOOKS || crate::io::steady_ms().saturating_sub(last_thorough) >= thorough_interval;
+            let asked_before = std::mem::replace(&mut asked, self.shared.queue_syncs_asked());
+            let thorough = asked > asked_before
+                || quiet_looks >= QUIET_LOOKS
+                || crate::io::steady_ms().saturating_sub(last_thorough) >= thorough_interval;
             if thorough {
                 last_thorough = crate::io::steady_ms();
             }

@@ -1,14 +1,13 @@
 //! `config/*.json`: read at start with the fallback to `.bak`, written whole. Source: store.md 1.5.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use super::layout::Layout;
 use super::open_error::{OpenError, io_at};
-use crate::format::config_files::{
-    ConfigFileError, ConsumerOffsetsFile, DelayOffsetsFile, SubscriptionGroupsFile, TopicsFile,
-};
+use crate::format::config_files::{ConsumerOffsetsFile, DelayOffsetsFile, SubscriptionGroupsFile, TopicsFile};
 use crate::format::names;
 use crate::io::{disk, now, read_if_present, remove_if_present};
 
@@ -24,37 +23,41 @@ pub struct ConfigTables {
 /// Reads all four. Blocking, at start.
 pub fn load(layout: &Layout) -> Result<ConfigTables, OpenError> {
     Ok(ConfigTables {
-        topics: load_one(layout, names::TOPICS, TopicsFile::decode)?,
-        groups: load_one(layout, names::SUBSCRIPTION_GROUPS, SubscriptionGroupsFile::decode)?,
-        consumer_offsets: load_one(layout, names::CONSUMER_OFFSETS, ConsumerOffsetsFile::decode)?,
-        delay_offsets: load_one(layout, names::DELAY_OFFSETS, DelayOffsetsFile::decode)?,
+        topics: load_table(&layout.config(names::TOPICS), TopicsFile::decode)?,
+        groups: load_table(&layout.config(names::SUBSCRIPTION_GROUPS), SubscriptionGroupsFile::decode)?,
+        consumer_offsets: load_table(&layout.config(names::CONSUMER_OFFSETS), ConsumerOffsetsFile::decode)?,
+        delay_offsets: load_table(&layout.config(names::DELAY_OFFSETS), DelayOffsetsFile::decode)?,
     })
 }
 
 /// The file, or its `.bak` if it is absent, empty or unreadable. Never silently nothing: if something was there and
 /// nothing can be read, the start is refused. An unreadable file beside a good `.bak` is moved aside, for the next save
 /// makes a `.bak` of what is there.
-fn load_one<T: Default>(
-    layout: &Layout,
-    name: &str,
-    decode: impl Fn(&[u8]) -> Result<T, ConfigFileError>,
+///
+/// # Errors
+/// [`OpenError::Config`] if something is there and neither can be read; what the file system says.
+pub fn load_table<T: Default, E: fmt::Display>(
+    path: &Path,
+    decode: impl Fn(&[u8]) -> Result<T, E>,
 ) -> Result<T, OpenError> {
-    let path = layout.config(name);
     let mut bak = path.as_os_str().to_owned();
     bak.push(names::BACKUP_SUFFIX);
     let bak = Path::new(&bak);
     let mut unreadable = None;
-    for candidate in [path.as_path(), bak] {
+    for candidate in [path, bak] {
         let Some(bytes) = read_if_present(candidate).map_err(io_at(candidate))? else { continue };
+        if bytes.trim_ascii().is_empty() {
+            tracing::warn!(path = %candidate.display(), "empty, taken for absent");
+            continue;
+        }
         match decode(&bytes) {
             Ok(table) => {
                 if candidate == bak {
                     tracing::warn!(path = %path.display(), "read from its .bak");
-                    set_aside(&path).map_err(io_at(&path))?;
+                    set_aside(path).map_err(io_at(path))?;
                 }
                 return Ok(table);
             }
-            Err(ConfigFileError::Empty) => tracing::warn!(path = %candidate.display(), "empty, taken for absent"),
             Err(error) => {
                 tracing::warn!(path = %candidate.display(), %error, "unreadable");
                 unreadable.get_or_insert(error.to_string());
@@ -62,7 +65,7 @@ fn load_one<T: Default>(
         }
     }
     match unreadable {
-        Some(why) => Err(OpenError::Config { path, why }),
+        Some(why) => Err(OpenError::Config { path: path.to_owned(), why }),
         None => Ok(T::default()),
     }
 }
@@ -123,6 +126,24 @@ mod tests {
             assert!(error.contains("consumerOffset.json"), "{error}");
         }
         assert_eq!(fs::read_dir(dir.path().join("config")).unwrap().count(), 1, "nothing is added or moved");
+    }
+
+    #[test]
+    fn a_bak_alone_is_taken_and_two_bad_files_are_left_as_they_are() {
+        let (dir, layout) = with_files(None, Some(GOOD));
+        assert_eq!(load(&layout).unwrap().consumer_offsets.table["T@g"][&1], 3);
+        assert_eq!(fs::read(dir.path().join("config/consumerOffset.json.bak")).unwrap(), GOOD.as_bytes());
+
+        for (json, bak) in [(&GOOD[..20], &GOOD[..30]), ("", &GOOD[..30]), (&GOOD[..20], ""), ("{,}", "\0\0")] {
+            let (dir, layout) = with_files(Some(json), Some(bak));
+            let error = load(&layout).unwrap_err().to_string();
+            assert!(error.contains("consumerOffset.json") && error.contains("no readable .bak"), "{error}");
+            assert_eq!(fs::read(dir.path().join("config/consumerOffset.json")).unwrap(), json.as_bytes());
+            assert_eq!(fs::read(dir.path().join("config/consumerOffset.json.bak")).unwrap(), bak.as_bytes());
+            assert_eq!(fs::read_dir(dir.path().join("config")).unwrap().count(), 2);
+        }
+        let (_dir, layout) = with_files(Some(" \n"), Some(""));
+        assert!(load(&layout).unwrap().consumer_offsets.table.is_empty(), "empty files say nothing");
     }
 
     #[test]

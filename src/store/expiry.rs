@@ -25,6 +25,8 @@ use crate::types::{PhyOffset, Timestamp};
 const FIRST_PASS_MS: u64 = 60_000;
 /// While the disk is too full, or a deleted segment is held, it is looked at as often as that, in ms.
 const LOOK_MS: u64 = 1000;
+/// Until a pass is tried again that found units of the oldest segment not synced, in ms.
+const UNSYNCED_RETRY_MS: u64 = 1500;
 /// How much of a deleted segment is given back at a time.
 const FREE_LEN: u64 = 64 << 20;
 /// How much of a segment's end is searched for its last record, at first and at most: a blank and a record of the longest
@@ -132,7 +134,8 @@ impl Expiry {
                 last_pass = Some(now);
                 next_pass = match self.pass_if_due(level).await {
                     Ok(()) => now + interval,
-                    Err(Stuck) => now + self.settings.retry_ms,
+                    Err(Stuck::Failed) => now + self.settings.retry_ms,
+                    Err(Stuck::Unsynced) => now + interval.min(UNSYNCED_RETRY_MS),
                 };
                 self.look().await;
             }
@@ -193,18 +196,22 @@ impl Expiry {
                 let Some(oldest) = segments.first() else { return Ok(()) };
                 (Arc::clone(oldest), segments.len() == 1)
             };
-            let needed_from = self.shared.flushed().min(self.shared.confirm());
-            if is_only || oldest.end() > needed_from {
-                return Ok(());
-            }
-            let stored_at = self.newest_stored_at(&oldest).await?;
-            // A unit that is not on stable storage may be needed from the log again.
-            let durable = self.durable_up_to.iter().map(|up_to| up_to.load(Ordering::Acquire)).min();
-            let is_needed = durable.is_some_and(|durable| stored_at.0 >= durable);
-            let Step::Delete { forced } = pass.step(Oldest { stored_at, is_needed }, crate::io::now(), level) else {
-                return Ok(());
+            let is_needed = is_only || oldest.end() > self.shared.flushed().min(self.shared.confirm());
+            let state = if is_needed {
+                Oldest::Needed
+            } else {
+                let stored_at = self.newest_stored_at(&oldest).await?;
+                let durable = self.durable_up_to.iter().map(|up_to| up_to.load(Ordering::Acquire)).min();
+                Oldest::Idle { stored_at, is_synced: durable.is_none_or(|durable| stored_at.0 < durable) }
             };
-            self.delete(oldest, forced, &pass).await?;
+            match pass.step(state, crate::io::now(), level) {
+                Step::Delete { forced } => self.delete(oldest, forced, &pass).await?,
+                Step::AwaitSync => {
+                    self.shared.ask_queue_sync();
+                    return Err(Stuck::Unsynced);
+                }
+                Step::End => return Ok(()),
+            }
             self.free_held().await;
             crate::io::sleep(Duration::from_millis(self.settings.file_pause_ms)).await;
             self.look().await;
@@ -239,7 +246,7 @@ impl Expiry {
         });
         let stored_at = found.await.map_err(|error| {
             tracing::error!(path = %segment.path().display(), %error, "the age of a segment cannot be told; it stays");
-            Stuck
+            Stuck::Failed
         })?;
         self.age.set(Some((start, stored_at)));
         Ok(stored_at)
@@ -258,14 +265,14 @@ impl Expiry {
         let path = segment.path().display();
         let (file, synced) = deleted.await.map_err(|error| {
             tracing::error!(%path, %error, retry_ms = self.settings.retry_ms, "an expired segment cannot be deleted");
-            Stuck
+            Stuck::Failed
         })?;
         let counters = &self.shared.counters;
         if forced { &counters.segments_forced } else { &counters.segments_expired }.add(1);
         tracing::info!(%path, forced, trigger = ?pass.trigger(), "segment deleted");
         let synced = synced.map_err(|error| {
             tracing::error!(%path, %error, "the folder of a deleted segment cannot be synced");
-            Stuck
+            Stuck::Failed
         });
         self.held.borrow_mut().push(Held { segment, file, since_ms: crate::io::steady_ms(), is_told: false });
         synced
@@ -313,8 +320,13 @@ impl Expiry {
     }
 }
 
-/// Something failed that needs time; it is in the log.
-struct Stuck;
+/// Why a pass could not go on, and is to be tried again.
+enum Stuck {
+    /// Something failed; it is in the log.
+    Failed,
+    /// Units of the oldest segment's messages are not on stable storage yet; that was asked for.
+    Unsynced,
+}
 
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,8 @@ use crate::io::Blocking;
 use crate::types::Timestamp;
 
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Failures to save are told this often, in ms.
+const QUIET_MS: u64 = 10_000;
 
 /// Lives on the control core.
 pub struct Keeper {
@@ -30,7 +32,7 @@ pub struct Keeper {
 impl Keeper {
     /// Runs until the executor ends.
     pub async fn run(mut self) {
-        let mut saved = None;
+        let (mut saved, mut quiet_until) = (None, 0);
         loop {
             crate::io::sleep(INTERVAL).await;
             let flushed = self.shared.flushed();
@@ -48,7 +50,6 @@ impl Keeper {
                 continue;
             }
             self.checkpoint = next;
-            saved = Some((flushed, next));
             let layout = self.layout.clone();
             let progress = Progress { flushed: flushed.0, stored_at: physic, clean: None };
             let done = self
@@ -58,8 +59,14 @@ impl Keeper {
                     progress.save(&layout.flushed()).map_err(|error| error.to_string())
                 })
                 .await;
-            if let Err(error) = done {
-                tracing::error!(%error, "saving the checkpoint failed; a recovery would start further back");
+            match done {
+                Ok(()) => saved = Some((flushed, next)),
+                // Tried again each second, also when nothing moves any more: the disk may have been full.
+                Err(error) if crate::io::steady_ms() >= quiet_until => {
+                    quiet_until = crate::io::steady_ms() + QUIET_MS;
+                    tracing::error!(%error, "saving the checkpoint failed; a recovery would start further back (told once in ten seconds)");
+                }
+                Err(_) => {}
             }
         }
     }

@@ -74,6 +74,16 @@ impl Layout {
         self.own().join("deleted")
     }
 
+    /// Which call brings a batch onto stable storage faster here.
+    pub fn sync_call(&self) -> PathBuf {
+        self.own().join("sync_call")
+    }
+
+    /// The file that is written to find that out.
+    pub fn sync_probe(&self) -> PathBuf {
+        self.own().join("sync_call.probe")
+    }
+
     /// Copies of what a recovery cut off or found damaged.
     pub fn quarantine(&self) -> PathBuf {
         self.own().join("quarantine")

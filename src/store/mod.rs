@@ -4,6 +4,8 @@
 //! A message's way: [`Submitter`] (its shard) → [`Writer`] (the writer core) → [`Builder`] (the shard that owns its
 //! queue) and [`IndexBuilder`] (shard 0) → [`ShardStore`] (any shard that is asked for it).
 
+#[cfg(test)]
+mod append_tests;
 mod births;
 mod builder;
 mod cold_reads;
@@ -27,6 +29,7 @@ mod scans;
 mod shared;
 mod submit;
 pub mod survey;
+mod sync_call;
 #[cfg(test)]
 mod test_store;
 mod writer;
@@ -34,7 +37,7 @@ mod writer;
 pub use births::Births;
 pub use builder::{Builder, DurableUpTo, OnArrival};
 pub use cold_reads::Reader;
-pub use config_store::ConfigTables;
+pub use config_store::{ConfigTables, load_table};
 pub use deleted::{remove_next as remove_deleted, take_away as take_deleted_away};
 pub use disk_watch::DiskWatch;
 pub use expiry::{Expiry, ExpirySettings};
@@ -50,4 +53,5 @@ pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore
 pub use rebuild::{RebuildPlan, Rebuilt, rebuild};
 pub use shared::{FlushMode, Health, LossWindow, Poison, PutFlush, ReadSettings, Shared, StageTimes, StoreSettings};
 pub use submit::{LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule};
+pub use sync_call::SyncRecord;
 pub use writer::{DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};

@@ -18,6 +18,7 @@ use super::quarantine::{self, DamagedRegions};
 use super::queues::{QueueRegistry, queue_dir};
 use super::recovery::{self, Ends, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
+use super::sync_call;
 use super::writer::WriterStart;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::{names, record};
@@ -114,12 +115,15 @@ pub(super) fn open_saving(
     remove_deleted(&layout)?;
     // A clean stop or the recovery has synced them.
     queues.iter().for_each(|queue| queue.set_opened());
+    warn_of_lost_topics(&tables, &queues);
     let counters = queues.iter().map(|queue| queue.max().0).collect();
     save_queue_count(&layout, &queues)?;
     // The abort file says that the store is in use: from here on a stop that does not remove it is unclean.
     let abort = layout.abort();
     write_abort(&abort).map_err(io_at(&abort))?;
     fsync_dir(layout.root()).map_err(io_at(layout.root()))?;
+    let sync_call = sync_call::choose(&layout, settings.append, settings.sync_call);
+    let settings = StoreSettings { sync_call: Some(sync_call), ..settings };
     let mut shared = Shared::new(settings, set, recovered.end, memory_len);
     shared.damaged = DamagedRegions::new(&quarantined, shared.segments.min());
     shared.counters.damaged_regions.add(shared.damaged.count() as u64);
@@ -157,6 +161,23 @@ fn write_abort(path: &Path) -> io::Result<()> {
     remove_if_present(path)?;
     let file = disk::create_new(path)?;
     disk::write_at(&file, path, std::process::id().to_string().as_bytes(), 0)
+}
+
+/// A table of topics that is gone takes no message with it, but nobody can ask for them. Without any, all are of the system.
+fn warn_of_lost_topics(tables: &ConfigTables, queues: &[Arc<super::queues::QueueView>]) {
+    if !tables.topics.topics.is_empty() {
+        return;
+    }
+    let of_users = queues.iter().filter(|queue| queue.max().0 > 0 && !recovery::is_of_system(&queue.key().topic));
+    let topics: BTreeSet<_> = of_users.map(|queue| &queue.key().topic).collect();
+    if !topics.is_empty() {
+        let some: Vec<_> = topics.iter().take(10).collect();
+        tracing::warn!(
+            count = topics.len(),
+            ?some,
+            "there is no table of topics, though there are queues of topics; create them again, and their messages are served"
+        );
+    }
 }
 
 /// Does the log end at `end`: is its segment there, and nothing written from there on?

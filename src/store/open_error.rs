@@ -56,6 +56,13 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Lock(error) => error.fmt(f),
+            OpenError::Io { path, source } if source.kind() == io::ErrorKind::StorageFull => {
+                write!(
+                    f,
+                    "{}: {source}; the store needs some to recover: free space on that disk and start again",
+                    path.display()
+                )
+            }
             OpenError::Io { path, source } => write!(f, "{}: {source}", path.display()),
             OpenError::WrongSize { path, found, expected, key } => write!(
                 f,

@@ -384,7 +384,7 @@ impl ShardStore {
         self.inner.record_at(reader, phy).await
     }
 
-    /// Messages with this key, oldest first, the newest `max` of them or as many as `len_max` bytes hold. Only shard 0 has
+    /// Messages of a topic's generation from `birth` on with this key, oldest first, the newest `max` of them or as many as `len_max` bytes hold. Only shard 0 has
     /// the index; elsewhere nothing is found. A few queries run at a time, so that their answers take bounded memory; more
     /// wait in order. Records that are gone, or have only the key's hash, are left out. Source: store.md 4.5.
     ///
@@ -392,8 +392,7 @@ impl ShardStore {
     /// An index file cannot be read.
     pub async fn query(
         &self,
-        topic: &str,
-        birth: PhyOffset,
+        (topic, birth): (&str, PhyOffset),
         key: &str,
         max: usize,
         begin: i64,
@@ -772,6 +771,8 @@ impl Inner {
     /// one place where the log's bytes in memory are looked for. `false`: what was taken is worth nothing.
     fn hot(&self, pieces: &[Piece], take: &mut dyn FnMut(&Piece, &[u8]) -> bool) -> bool {
         let segments = &self.shared.segments;
+        // Looked at once: what leaves the tail meanwhile may not be in the page cache.
+        let tail = self.shared.tail_start();
         let mut index = 0;
         while index < pieces.len() {
             let first = &pieces[index];
@@ -786,17 +787,51 @@ impl Inner {
                 end = next.end();
                 count += 1;
             }
-            if !segment.is_resident(first.phy, end.since(first.phy)) {
+            let in_file = len_in_file(tail, first.phy, end.since(first.phy) as usize);
+            if in_file > 0 && !segment.is_resident(first.phy, in_file as u64) {
                 return false;
             }
             for piece in &pieces[index..index + count] {
-                if segment.with(piece.phy, piece.len as usize, |bytes| take(piece, bytes)) != Some(true) {
+                let len = piece.len as usize;
+                let agreed = match len_in_file(tail, piece.phy, len) {
+                    in_file if in_file == len => segment.with(piece.phy, len, |bytes| take(piece, bytes)),
+                    in_file => self.with_tail(&segment, piece, in_file, take),
+                };
+                if agreed != Some(true) {
                     return false;
                 }
             }
             index += count;
         }
         true
+    }
+
+    /// Hands over a piece of which all but the first `in_file` bytes lie in the part of the log that is kept in memory.
+    /// `None`: not (any more).
+    fn with_tail(
+        &self,
+        segment: &Segment,
+        piece: &Piece,
+        in_file: usize,
+        take: &mut dyn FnMut(&Piece, &[u8]) -> bool,
+    ) -> Option<bool> {
+        // Filled only if the piece comes in parts.
+        let mut whole = Vec::new();
+        if in_file > 0 {
+            segment.with(piece.phy, in_file, |bytes| whole.extend_from_slice(bytes))?;
+        }
+        let mut agreed = None;
+        let there = self.shared.read_tail(piece.phy.advance(in_file as u64), piece.len as usize - in_file, |bytes| {
+            if bytes.len() == piece.len as usize {
+                agreed = Some(take(piece, bytes));
+            } else {
+                whole.extend_from_slice(bytes);
+            }
+        });
+        if !there {
+            return None;
+        }
+        agreed.or_else(|| Some(take(piece, &whole)))
     }
 
     /// The bytes `[at, at + len)` of the log, which lie in `segment`; from the disk if they are not in memory.
@@ -818,7 +853,21 @@ impl Inner {
                 return Ok(out);
             }
         }
-        self.cold.read(reader, segment.path(), || segment.to_read(), at.since(segment.start()), len).await
+        let cold = |at: PhyOffset, len| {
+            self.cold.read(reader, segment.path(), || segment.to_read(), at.since(segment.start()), len)
+        };
+        let in_file = len_in_file(self.shared.tail_start(), at, len);
+        if in_file == 0 {
+            out.clear();
+        } else {
+            out = cold(at, in_file).await?;
+        }
+        let (at, rest) = (at.advance(in_file as u64), len - in_file);
+        if rest > 0 && !self.shared.read_tail(at, rest, |bytes| out.extend_from_slice(bytes)) {
+            // It has left the tail meanwhile, so its blocks are not written again.
+            out.extend_from_slice(&cold(at, rest).await?);
+        }
+        Ok(out)
     }
 
     /// The first `count` units of a run, from its file.
@@ -880,7 +929,12 @@ impl Inner {
             CacheOrder::ReadAhead { from, len } | CacheOrder::Drop { from, len } => (*from, *len),
         };
         let Some(segment) = self.shared.segments.find(from) else { return };
-        let len = len.min(segment.end().since(from));
+        // Blocks that are still to be written past the page cache stay out of it.
+        let end = self.shared.tail_start().unwrap_or(segment.end()).min(segment.end());
+        let len = len.min(end.0.saturating_sub(from.0));
+        if len == 0 {
+            return;
+        }
         let is_drop = matches!(order, CacheOrder::Drop { .. });
         // The newest messages stay: everybody reads those, and what is appended to may be dirty.
         let newest = segment.end() >= self.shared.appended() || self.shared.in_memory(from);
@@ -898,6 +952,15 @@ impl Inner {
             }
             waiting.fetch_sub(1, Ordering::Relaxed);
         });
+    }
+}
+
+/// How many of the bytes `[at, at + len)` of the log are to be looked for in its file; the rest lies in the part that is
+/// kept in memory, which begins at `tail`. Blocks that may be written again are among that rest.
+fn len_in_file(tail: Option<PhyOffset>, at: PhyOffset, len: usize) -> usize {
+    match tail {
+        Some(tail) if tail < at.advance(len as u64) => tail.0.saturating_sub(at.0) as usize,
+        _ => len,
     }
 }
 

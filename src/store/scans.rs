@@ -34,8 +34,8 @@ const READ_AHEAD_ORDERS_MAX: usize = 64;
 const ORDERS_MAX: usize = 1024;
 /// Windows that wait for the page cache to take orders again; the oldest then stay in it.
 const WINDOWS_WAITING_MAX: usize = 1024;
-/// After so many windows in a row that were in memory already, there is nothing to do for a scan.
-const WARM_WINDOWS_MAX: u32 = 4;
+/// After so much in a row that was in memory already, there is nothing to do for a scan.
+const WARM_LEN_MAX: u64 = 4 << 20;
 
 /// An order for the page cache.
 #[derive(Clone, Debug)]
@@ -105,7 +105,8 @@ struct Scan {
     ahead_len: u64,
     /// What is to be dropped once it lies far enough behind, in the order of the log.
     windows: VecDeque<Window>,
-    warm_in_a_row: u32,
+    /// How much in a row was in memory already.
+    warm_len: u64,
     used: u64,
 }
 
@@ -157,7 +158,7 @@ impl Scans {
             scan.drop_behind(&self.places, orders);
         }
         self.places.set(scan.place, scan.at.0);
-        if scan.warm_in_a_row >= WARM_WINDOWS_MAX {
+        if scan.warm_len >= WARM_LEN_MAX {
             self.end(reader, index, orders);
         }
     }
@@ -181,7 +182,7 @@ impl Scans {
             ahead_to: None,
             ahead_len: WINDOW_LEN,
             windows: VecDeque::new(),
-            warm_in_a_row: 0,
+            warm_len: 0,
             used: self.turn,
         };
         self.by_reader.entry(reader.clone()).or_default().push(scan);
@@ -281,7 +282,7 @@ impl Scan {
             if cold && self.windows.len() <= WINDOWS_MAX && places.is_followed(self.place, window.from, window.end()) {
                 return;
             }
-            self.warm_in_a_row = if cold { 0 } else { self.warm_in_a_row + 1 };
+            self.warm_len = if cold { 0 } else { self.warm_len + window.len };
             let window = self.windows.pop_front().expect("looked at just now");
             if cold {
                 orders.push(CacheOrder::Drop { from: window.from, len: window.len });

@@ -12,8 +12,8 @@ use arc_swap::ArcSwapOption;
 use super::quarantine::DamagedRegions;
 use super::scans::ScanPlaces;
 use crate::config::ZeroAhead;
-use crate::io::{AppendMode, SegmentSet};
-use crate::log::Check;
+use crate::io::{AppendMode, LogTail, SegmentSet, SyncCall};
+use crate::log::Checksums;
 use crate::metrics::{Counters, Traffic, TrafficTotals};
 use crate::types::PhyOffset;
 
@@ -123,6 +123,8 @@ pub struct StoreSettings {
     /// Written into every record and message id; what clients dial for a lookup by id.
     pub store_host: SocketAddr,
     pub append: AppendMode,
+    /// None: what a probe finds faster, which opening the store fills in.
+    pub sync_call: Option<SyncCall>,
     /// Bytes of a commit log segment.
     pub segment_len: u64,
     /// Bytes of a consume queue file, a multiple of 20.
@@ -142,8 +144,6 @@ pub struct StoreSettings {
     pub index: bool,
     /// Every record is sealed with a checksum over all of it.
     pub property_crc: bool,
-    /// What recovery holds against a checksum.
-    pub check: Check,
     /// Delay of each level, in ms; what recovery needs to know when a delayed message is due.
     pub delays_ms: Vec<i64>,
     /// Bounds of what may be on its way to the writer, over all shards.
@@ -152,6 +152,8 @@ pub struct StoreSettings {
     /// A put that waited longer than this for the writer is refused.
     pub put_wait_ms_max: u64,
     pub read: ReadSettings,
+    /// What a recovery checks of each record.
+    pub checksums: Checksums,
 }
 
 /// How much one read gives, and what it may cost. Defaults are Java's.
@@ -196,6 +198,8 @@ impl Default for ReadSettings {
 pub struct Shared {
     pub settings: StoreSettings,
     pub segments: SegmentSet,
+    /// The newest part of the log where the page cache does not hold it (append mode `dma`).
+    pub tail: Option<Arc<LogTail>>,
     /// Where the log is damaged; readers step over it.
     pub damaged: DamagedRegions,
     /// End of the log in the page cache.
@@ -218,6 +222,8 @@ pub struct Shared {
     builders_stuck: AtomicU32,
     /// Why the disk is too full to take messages, if it is. By the control core.
     disk_full: ArcSwapOption<String>,
+    /// Grows whenever somebody needs all consume queues on stable storage.
+    queue_syncs_asked: AtomicU64,
     stopping: AtomicBool,
     write_us: AtomicU32,
     flush_us: AtomicU32,
@@ -239,6 +245,7 @@ impl Shared {
     /// A log that ends at `end`, all of it flushed and shown.
     pub fn new(settings: StoreSettings, segments: SegmentSet, end: PhyOffset, memory_len: u64) -> Shared {
         Shared {
+            tail: (settings.append == AppendMode::Dma).then(LogTail::new),
             settings,
             segments,
             damaged: DamagedRegions::default(),
@@ -253,6 +260,7 @@ impl Shared {
             poison: OnceLock::new(),
             builders_stuck: AtomicU32::new(0),
             disk_full: ArcSwapOption::empty(),
+            queue_syncs_asked: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             write_us: AtomicU32::new(0),
             flush_us: AtomicU32::new(0),
@@ -264,6 +272,17 @@ impl Shared {
             memory_len,
             scan_places: Arc::new(ScanPlaces::new(SCANS_MAX)),
         }
+    }
+
+    /// Where the part of the log begins that is kept in memory beside the page cache.
+    pub fn tail_start(&self) -> Option<PhyOffset> {
+        self.tail.as_ref()?.start()
+    }
+
+    /// Hands `[at, at + len)` out of that part to `take`; `false`, and nothing is handed out, if it is not there (any more).
+    /// The caller stays below what is shown to it.
+    pub fn read_tail(&self, at: PhyOffset, len: usize, take: impl FnMut(&[u8])) -> bool {
+        len == 0 || self.tail.as_ref().is_some_and(|tail| tail.read(at, len, take))
     }
 
     pub fn appended(&self) -> PhyOffset {
@@ -391,6 +410,16 @@ impl Shared {
     /// Why the disk is too full to take messages, if it is.
     pub fn disk_full(&self) -> Option<Arc<String>> {
         self.disk_full.load_full()
+    }
+
+    /// Asks every shard to bring its consume queues onto stable storage at its next look at them.
+    pub fn ask_queue_sync(&self) {
+        self.queue_syncs_asked.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often that was asked.
+    pub fn queue_syncs_asked(&self) -> u64 {
+        self.queue_syncs_asked.load(Ordering::Acquire)
     }
 
     pub fn stop_puts(&self) {

@@ -26,10 +26,10 @@ use crate::format::names;
 use crate::format::record::{self, RecordSpec};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::index::IndexFile;
-use crate::io::AppendMode;
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch};
-use crate::log::Check;
+use crate::io::{AppendMode, SyncCall};
+use crate::log::Checksums;
 use crate::types::{KeyHash, PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp};
 
 pub const SEGMENT_LEN: u64 = 4096;
@@ -83,6 +83,7 @@ impl TestStore {
             root: dir.path().join("store"),
             store_host: "127.0.0.1:10911".parse().unwrap(),
             append: AppendMode::Buffered,
+            sync_call: Some(SyncCall::ODsync),
             segment_len: SEGMENT_LEN,
             consumequeue_len: QUEUE_FILE_LEN,
             index_slots: 100,
@@ -97,12 +98,12 @@ impl TestStore {
             zero_ahead: ZeroAhead::Off,
             index: true,
             property_crc: false,
-            check: Check::Body,
             delays_ms: vec![1000, 5000],
             inflight_len_max: 1 << 20,
             inflight_count_max: 1000,
             put_wait_ms_max: 200,
             read: ReadSettings::default(),
+            checksums: Checksums::Body,
         };
         TestStore { dir, settings, sent: Vec::new(), counters: HashMap::new(), end: PhyOffset(0), retired: Vec::new() }
     }

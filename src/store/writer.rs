@@ -26,7 +26,7 @@ use super::submit::{LocalWake, Put, PutReply, PutStatus, RecordMeta, ReplyBatch,
 use crate::config::ZeroAhead;
 use crate::dispatch::{Receiver, Sender};
 use crate::format::record;
-use crate::io::{Blocking, LogFile, Segment, ZERO_LEN};
+use crate::io::{AppendMode, Blocking, LogFile, Segment, SyncCall, TailWriter, ZERO_LEN};
 use crate::log::{Action, Event, FlushRule, GroupCommit, LogEnd, Place, QueueCounters, WaiterId};
 use crate::metrics::{Stage, Stages};
 use crate::types::{KeyHash, PhyOffset, QueueHandle, QueueOffset, TagsCode, Timestamp};
@@ -118,6 +118,8 @@ pub struct Writer {
     flush_stored_at: Cell<Timestamp>,
     /// Segments that may hold unflushed bytes; the last is the one being appended to.
     files: RefCell<VecDeque<Rc<LogFile>>>,
+    /// Keeps the newest part of the log in memory where the page cache does not.
+    tail: RefCell<Option<TailWriter>>,
     ahead: RefCell<Ahead>,
     prepare: LocalWake,
     ahead_changed: LocalWake,
@@ -248,16 +250,38 @@ impl Writer {
         rings: WriterRings,
         start: WriterStart,
     ) -> io::Result<Rc<Writer>> {
-        let segment_len = shared.settings.segment_len;
+        let settings = &shared.settings;
+        let segment_len = settings.segment_len;
         let first = start.end.segment_start(segment_len);
         let file = match shared.segments.find(first) {
-            Some(_) => open_log_file(&shared, &layout, first).await?,
+            Some(_) => {
+                let (path, is_dma) = (layout.segment(first), settings.append == AppendMode::Dma);
+                blocking.run(move || if is_dma { crate::io::write_first_block(&path) } else { Ok(()) }).await?;
+                open_log_file(&shared, &layout, first, start.end).await?
+            }
             None => {
                 let made = make_segment(&shared, &layout, &blocking, first).await?;
                 shared.segments.push(made.segment);
                 made.file
             }
         };
+        let mut tail = None;
+        match (file.rewritten(), &shared.tail) {
+            (Some((at, head)), Some(readers)) => {
+                let mut writer = readers.writer();
+                writer.append(at, &head);
+                tail = Some(writer);
+                if let Some(segment) = shared.segments.find(at) {
+                    // Pages that recovery looked at would be thrown out one by one, in the way of the first writes.
+                    blocking.run(move || segment.drop_cached(at, segment.end().since(at))).await;
+                }
+            }
+            (None, Some(_)) => tracing::warn!(
+                path = %file.path().display(),
+                "this file system has no direct I/O: store.append = \"dma\" writes as \"buffered\" does"
+            ),
+            (_, None) => {}
+        }
         Ok(Rc::new(Writer {
             commit: RefCell::new(GroupCommit::starting_at(start.end)),
             end: RefCell::new(LogEnd::new(start.end, segment_len, start.last_stored_at)),
@@ -284,6 +308,7 @@ impl Writer {
             next_waiter: Cell::new(0),
             flush_stored_at: Cell::new(start.last_stored_at),
             files: RefCell::new(VecDeque::from([file])),
+            tail: RefCell::new(tail),
             ahead: RefCell::default(),
             prepare: LocalWake::default(),
             ahead_changed: LocalWake::default(),
@@ -712,6 +737,9 @@ impl Writer {
             while self.zeroing.get().is_some_and(|(from, to)| from < end && piece.at < to) {
                 self.zeroing_done.wait().await;
             }
+            if let Some(tail) = &mut *self.tail.borrow_mut() {
+                tail.append(piece.at, &piece.bytes);
+            }
             piece.file.write(piece.at, piece.bytes, durable).await?;
         }
         Ok(())
@@ -1112,9 +1140,11 @@ fn failed(mut batch: ReplyBatch) -> ReplyBatch {
     batch
 }
 
-async fn open_log_file(shared: &Shared, layout: &Layout, start: PhyOffset) -> io::Result<Rc<LogFile>> {
+async fn open_log_file(shared: &Shared, layout: &Layout, start: PhyOffset, end: PhyOffset) -> io::Result<Rc<LogFile>> {
     let settings = &shared.settings;
-    LogFile::open(&layout.segment(start), start, settings.segment_len, settings.append).await.map(Rc::new)
+    let sync_call = settings.sync_call.unwrap_or(SyncCall::Fdatasync);
+    let path = layout.segment(start);
+    LogFile::open(&path, start, settings.segment_len, end, settings.append, sync_call).await.map(Rc::new)
 }
 
 async fn make_segment(
@@ -1124,13 +1154,17 @@ async fn make_segment(
     start: PhyOffset,
 ) -> io::Result<Prepared> {
     let (path, len) = (layout.segment(start), shared.settings.segment_len);
+    let is_dma = shared.settings.append == AppendMode::Dma;
     let segment = blocking
         .run(move || {
             crate::io::create_full_length(&path, len)?;
+            if is_dma {
+                crate::io::write_first_block(&path)?;
+            }
             Segment::open(&path, start)
         })
         .await?;
-    let file = open_log_file(shared, layout, start).await?;
+    let file = open_log_file(shared, layout, start, start).await?;
     Ok(Prepared { file, segment: Arc::new(segment) })
 }
 

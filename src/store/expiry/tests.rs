@@ -124,6 +124,7 @@ fn what_is_not_flushed_or_whose_units_are_not_durable_stays() {
         running.expiry.delete_expired();
         crate::io::sleep(Duration::from_millis(300)).await;
         assert_eq!(names(&store), (5..13).collect::<Vec<_>>());
+        assert!(opened.shared.queue_syncs_asked() > 0);
         running.task.cancel().await;
     });
 }

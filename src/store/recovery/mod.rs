@@ -41,6 +41,7 @@ use resume::{Pace, Reached};
 use scan::LogScan;
 
 pub use load::{Ends, load_index, load_queues, set_minimums};
+pub use queues::is_of_system;
 pub use resume::SAVE_INTERVAL;
 pub use unit_files::sync_queue_folders;
 
@@ -115,7 +116,7 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         IndexRebuild::new(layout, settings, index),
     );
     let mut scan =
-        LogScan::new(layout, segments, flushed, settings.check, quarantined, Pace::new(recovery.save_interval));
+        LogScan::new(layout, segments, flushed, settings.checksums, quarantined, Pace::new(recovery.save_interval));
     rebuild.start_at(from, at);
     let log = match scan.run(from, at, stored_at, &mut rebuild) {
         Err(ScanError::Gap(gap)) if at > oldest => {

@@ -56,8 +56,9 @@ struct Met {
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
+    /// Or in none, since its topic is in no list: it stays in the index, as after a kill the list counts for nothing.
     InItsQueue,
-    /// Of a deleted topic, or of an older generation of one: it is in no queue.
+    /// Of an older generation of its topic: nothing leads to it.
     Retired,
     /// It says what cannot be: a damaged region by itself.
     Damaged,
@@ -66,8 +67,10 @@ pub enum Taken {
 /// Whose record it is.
 enum Owner {
     Queue(usize),
-    /// Of a deleted topic, or of an older generation of one.
+    /// Of a topic that is in no list.
     Nobody,
+    /// Of an older generation of its topic.
+    Retired,
     Nonsense(String),
 }
 
@@ -155,7 +158,8 @@ impl<'a> QueueRebuild<'a> {
     pub fn take(&mut self, view: &RecordView<'_>) -> Result<Taken, ScanError> {
         let at = match self.owner(view) {
             Owner::Queue(at) => at,
-            Owner::Nobody => return Ok(Taken::Retired),
+            Owner::Nobody => return Ok(Taken::InItsQueue),
+            Owner::Retired => return Ok(Taken::Retired),
             Owner::Nonsense(why) => {
                 self.damaged(view.phy(), view.total_len(), why, None);
                 return Ok(Taken::Damaged);
@@ -213,7 +217,7 @@ impl<'a> QueueRebuild<'a> {
         };
         let topic = view.topic();
         if self.is_old(view) {
-            return Owner::Nobody;
+            return Owner::Retired;
         }
         if let Some((last_topic, last_id, at)) = &self.last
             && *last_id == queue_id
@@ -256,7 +260,7 @@ impl<'a> QueueRebuild<'a> {
         }
         match self.owner(view) {
             Owner::Queue(queue) => Some(Claim { queue, offset: view.queue_offset() }),
-            Owner::Nobody | Owner::Nonsense(_) => None,
+            Owner::Nobody | Owner::Retired | Owner::Nonsense(_) => None,
         }
     }
 
@@ -351,9 +355,8 @@ impl<'a> QueueRebuild<'a> {
     /// A topic that is in no list of topics was deleted, and its messages do not come back (rule R15). Without any list,
     /// as in the golden stores, nobody knows. Topics of the system need not be listed.
     fn is_deleted(&self, topic: &str) -> bool {
-        let of_system = topic == SCHEDULE_TOPIC || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix));
         let listed = self.topics.map(|file| &file.topics).filter(|topics| !topics.is_empty());
-        !of_system && listed.is_some_and(|topics| !topics.contains_key(topic))
+        !is_of_system(topic) && listed.is_some_and(|topics| !topics.contains_key(topic))
     }
 
     /// Sees to it that a queue has this unit.
@@ -675,6 +678,11 @@ fn point_at_damage(queue: &QueueView, damage: &[Damaged]) -> io::Result<()> {
 fn gap(queue: &QueueView, Place { offset, unit }: Place) -> ScanError {
     let (expected, found) = (queue.max().0, offset.0);
     ScanError::Gap(Gap { queue: queue.key().to_string(), expected, found, phy: unit.phy })
+}
+
+/// Is it a topic that a broker makes for itself or for a group?
+pub fn is_of_system(topic: &str) -> bool {
+    topic == SCHEDULE_TOPIC || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix))
 }
 
 /// Is this record one of this queue?

@@ -20,7 +20,9 @@ use super::resume::{Pace, Reached};
 use super::{RecoveredLog, ScanError};
 use crate::format::record::RECORD_LEN_MIN;
 use crate::io::{Segment, written_ranges};
-use crate::log::{Check, ScanEnd, Scanned, SegmentScan, find_next, find_record, readable_records, records_by_length};
+use crate::log::{
+    Checksums, ScanEnd, Scanned, SegmentScan, find_next, find_record, readable_records, records_by_length,
+};
 use crate::types::{PhyOffset, Timestamp};
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
@@ -35,7 +37,7 @@ pub struct LogScan<'a> {
     pub segments: &'a [Arc<Segment>],
     /// Saved by us; `None` in a store that Java wrote.
     pub flushed: Option<PhyOffset>,
-    pub check: Check,
+    checksums: Checksums,
     /// Everything in quarantine.
     pub list: &'a mut Vec<Region>,
     pub pace: Pace,
@@ -71,7 +73,7 @@ impl<'a> LogScan<'a> {
         layout: &'a Layout,
         segments: &'a [Arc<Segment>],
         flushed: Option<PhyOffset>,
-        check: Check,
+        checksums: Checksums,
         list: &'a mut Vec<Region>,
         pace: Pace,
     ) -> LogScan<'a> {
@@ -79,7 +81,7 @@ impl<'a> LogScan<'a> {
             layout,
             segments,
             flushed,
-            check,
+            checksums,
             list,
             pace,
             known: Vec::new(),
@@ -156,7 +158,7 @@ impl<'a> LogScan<'a> {
         walk: &mut Walk,
         rebuild: &mut Rebuild<'_>,
     ) -> Result<Walked, ScanError> {
-        let mut records = SegmentScan::new(segment.bytes(), segment.start(), from, self.check);
+        let mut records = SegmentScan::new(segment.bytes(), segment.start(), from, self.checksums);
         let mut next_known = self.known.partition_point(|region| region.start() < from);
         loop {
             let here = records.at();

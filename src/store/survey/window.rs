@@ -122,3 +122,59 @@ impl Window {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    fn file(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, bytes).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn pieces_of_any_place_and_length_are_those_of_the_file() {
+        let bytes: Vec<u8> = (0..10_000_u32).map(|at| (at / 7) as u8).collect();
+        let (_dir, path) = file(&bytes);
+        let mut window = Window::of_pieces(&path, 100).unwrap();
+        for (at, len) in
+            [(0, 10), (95, 10), (50, 500), (9_990, 10), (9_990, 100), (0, 20_000), (10_000, 5), (20_000, 5)]
+        {
+            let end = (at + len).min(bytes.len());
+            assert_eq!(window.get(at as u64, len as u64), &bytes[at.min(end)..end], "{at} {len}");
+        }
+        assert!(window.ahead(9_000, 50).len() >= 50);
+        assert!(window.unreadable().is_empty());
+    }
+
+    #[test]
+    fn what_the_disk_does_not_give_is_known_and_reads_as_zeros() {
+        let (_dir, path) = file(&[7; 20_000]);
+        let mut window = Window::of_pieces(&path, 20_000).unwrap();
+        // The file loses its end behind our back, as if blocks had gone bad.
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(9_000).unwrap();
+        let bytes = window.get(0, 20_000).to_vec();
+        assert_eq!((bytes[8_191], bytes[8_192], bytes.len()), (7, 0, 20_000), "block by block");
+        let lost = vec![Range { start: 8_192, end: 20_000 }];
+        assert_eq!(window.unreadable(), lost);
+        window.get(10_000, 100);
+        window.get(0, 20_000);
+        assert_eq!(window.unreadable(), lost, "each is noted once");
+    }
+
+    #[test]
+    fn the_first_byte_that_is_not_zero_is_found_over_holes() {
+        let (_dir, path) = file(&[]);
+        let opened = std::fs::File::options().write(true).open(&path).unwrap();
+        opened.set_len(1 << 20).unwrap();
+        assert_eq!(Window::open(&path).unwrap().first_nonzero(0), None);
+        opened.write_all_at(&[1], 700_001).unwrap();
+        let mut window = Window::of_pieces(&path, 4096).unwrap();
+        assert_eq!((window.first_nonzero(0), window.first_nonzero(700_001)), (Some(700_001), Some(700_001)));
+        assert_eq!(window.first_nonzero(700_002), None);
+    }
+}
