@@ -155,6 +155,41 @@ fn a_kill_while_a_topic_is_deleted_leaves_all_of_it_or_nothing() {
     assert_eq!(code, 0, "{text}");
 }
 
+/// What cannot be written is no deletion: asked for again once it can be, it goes on, and a kill before leaves it all.
+#[test]
+fn a_deletion_that_fails_on_the_way_is_asked_for_again() {
+    let mut node = Node::start();
+    let mut client = node.client(HeaderType::Json);
+    put(&mut client, "T", "old");
+    client.pull_until("T", 0, 1);
+    let in_the_way = node.root().join("kerolox/births.tmp");
+    for killed in [true, false] {
+        fs::create_dir(&in_the_way).unwrap();
+        assert_eq!(delete(&mut client, "T"), response::SYSTEM_ERROR);
+        // Whether it is gone is not settled, so nobody may make another.
+        assert_eq!(client.ask(&Request::send("T")).code, response::TOPIC_NOT_EXIST);
+        assert_eq!(client.ask(&Request::pull("T", 0)).code, response::TOPIC_NOT_EXIST);
+        fs::remove_dir(&in_the_way).unwrap();
+        if killed {
+            node.kill();
+            node.start_again();
+            client = node.client(HeaderType::Json);
+            assert_eq!(client.pull_until("T", 0, 1).bodies(), ["old"]);
+        }
+    }
+    let in_the_way = node.root().join("kerolox/deleted");
+    fs::write(&in_the_way, "").unwrap();
+    assert_eq!(delete(&mut client, "T"), response::SYSTEM_ERROR);
+    assert_eq!(client.ask(&Request::send("T")).code, response::TOPIC_NOT_EXIST, "its old files are there");
+    fs::remove_file(&in_the_way).unwrap();
+    assert_eq!(delete(&mut client, "T"), response::SUCCESS);
+    assert_eq!(put(&mut client, "T", "new"), 0);
+    assert_eq!(client.pull_until("T", 0, 1).bodies(), ["new"]);
+    assert!(node.stop().success());
+    node.start_again();
+    assert_eq!(node.client(HeaderType::Json).pull_until("T", 0, 1).bodies(), ["new"]);
+}
+
 #[test]
 fn whoever_waits_for_messages_of_a_deleted_topic_is_answered() {
     let node = Node::start();
