@@ -10,6 +10,8 @@ mod builder;
 mod cold_reads;
 mod config_store;
 mod disk_watch;
+#[cfg(test)]
+mod edge_tests;
 mod expiry;
 mod index_builder;
 mod keeper;
