@@ -183,4 +183,6 @@ fn first_record(segment: &Segment) -> Option<RecordView<'_>> {
 }
 
 #[cfg(test)]
+mod java_states;
+#[cfg(test)]
 mod tests;
