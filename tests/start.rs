@@ -534,3 +534,44 @@ fn a_node_starts_again_at_once_after_a_kill_with_connections_in_time_wait() {
     }
     drop(TcpStream::connect(node.broker));
 }
+
+/// Rule R18, and what an older broker or a tool of Java's may rely on.
+#[test]
+fn r18_nothing_of_ours_lies_in_a_folder_of_javas() {
+    let mut node = Node::with(&[("flush.mode", "\"sync\"")]);
+    for killed in [false, true, true, false] {
+        let mut client = node.client(HeaderType::Json);
+        for properties in ["KEYS=k;", "DELAY=1;"] {
+            client.put(&Request::send("Ours").properties(properties));
+        }
+        client.pull_until("Ours", 0, 1);
+        if killed {
+            node.kill();
+        } else {
+            assert!(node.stop().success());
+        }
+        let names = |dir: &str| -> Vec<String> {
+            let entries = fs::read_dir(node.root().join(dir)).expect("the folder is there");
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        };
+        for name in names("") {
+            let known = ["abort", "checkpoint", "commitlog", "config", "consumequeue", "index", "kerolox", "lock"];
+            assert!(known.contains(&&*name), "{name}");
+        }
+        let is_number = |name: &String, len| name.len() == len && name.bytes().all(|byte| byte.is_ascii_digit());
+        assert!(names("commitlog").iter().all(|name| is_number(name, 20)), "{:?}", names("commitlog"));
+        assert!(names("index").iter().all(|name| is_number(name, 17)), "{:?}", names("index"));
+        for topic in names("consumequeue") {
+            for queue in names(&format!("consumequeue/{topic}")) {
+                let files = names(&format!("consumequeue/{topic}/{queue}"));
+                assert!(is_number(&queue, queue.len()) && files.iter().all(|name| is_number(name, 20)), "{files:?}");
+            }
+        }
+        for name in names("config") {
+            let known = ["topics", "subscriptionGroup", "consumerOffset", "consumerFilter", "delayOffset"];
+            let table = name.trim_end_matches(".bak").trim_end_matches(".tmp").trim_end_matches(".json");
+            assert!(known.contains(&table), "{name}");
+        }
+        node.start_again();
+    }
+}
