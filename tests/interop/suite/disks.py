@@ -24,6 +24,12 @@ class LoopDisk:
         tools.run(["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-J", "size=8", self.image])
         self.holder = None
 
+    def repair(self):
+        """What the operator of a failed disk does before its next mount; not while this is open."""
+        done = subprocess.run(["e2fsck", "-f", "-y", self.image], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode not in (0, 1):
+            raise Failed(f"e2fsck ended with {done.returncode}: {done.stdout[-500:]}")
+
     def __enter__(self):
         holder = os.path.join(os.path.dirname(__file__), "mount_holder.py")
         # No child of the run's: those are killed in the end, and this one must unmount.

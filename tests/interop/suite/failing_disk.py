@@ -79,6 +79,7 @@ def failing(folder, binary, append):
             node.check_alive()
             node.kill()
         room.free()
+        disk.repair()
         with disk:
             node = start()
             all_there(node, acked)

@@ -8,6 +8,7 @@ Says "mounted"; then takes lines: "freeze" and "thaw", each answered with the sa
 import signal
 import subprocess
 import sys
+import time
 
 
 def main():
@@ -24,9 +25,12 @@ def main():
     finally:
         if frozen:
             subprocess.run(["fsfreeze", "--unfreeze", folder])
-        # Lazily: what still holds files there is about to end, too.
-        if subprocess.run(["umount", folder], stderr=subprocess.DEVNULL).returncode:
-            subprocess.run(["umount", "--lazy", folder])
+        for _ in range(50):
+            if subprocess.run(["umount", folder], stderr=subprocess.DEVNULL).returncode == 0:
+                return
+            # A node that was killed may still have files there.
+            time.sleep(0.1)
+        subprocess.run(["umount", "--lazy", folder])
 
 
 main()
