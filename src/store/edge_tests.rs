@@ -1,6 +1,7 @@
 //! What a put leaves on the disk at the edges of segments, consume queue files and index files: the roles of a store on a
 //! real executor and real files, of which every byte is looked at after the stop. Source: store.md 13.2.
 
+use std::cell::RefCell;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ use crate::format::names;
 use crate::format::record::{self, RecordView};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::index::IndexFile;
+use crate::io::disk::{Answer, Change};
+use crate::io::tap::{Tap, Watch};
 use crate::io::{AppendMode, Blocking, StoreLock};
 use crate::types::{PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
@@ -466,6 +469,62 @@ fn j15_a_segment_of_which_much_is_left_is_ended_all_the_same() {
             assert_eq!(blank[..8], [0, 0x60, 0, 0, 0xcb, 0xd4, 0x31, 0x94]);
             assert!(blank[8..].iter().all(|byte| *byte == 0));
             assert_eq!(RecordView::parse(&log_from(store, LEN)).unwrap().queue_offset(), QueueOffset(1));
+        },
+    );
+}
+
+/// What is done to the files of the commit log, in order.
+#[derive(Default)]
+struct Recorder(RefCell<Vec<(&'static str, String)>>);
+
+impl Tap for Recorder {
+    fn ask(&self, change: &Change<'_>) -> std::io::Result<Answer> {
+        let (what, path) = match change {
+            Change::Resize { path, .. } => ("length", path),
+            Change::Reserve { path, .. } => ("reserve", path),
+            Change::Write { path, .. } | Change::Store { path } => ("write", path),
+            Change::Sync { path } => ("sync", path),
+            Change::SyncFolder { path } => ("sync folder", path),
+            _ => return Ok(Answer::Do),
+        };
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.ends_with("commitlog") || path.parent().is_some_and(|dir| dir.ends_with("commitlog")) {
+            self.0.borrow_mut().push((what, name.to_owned()));
+        }
+        Ok(Answer::Do)
+    }
+}
+
+#[test]
+fn r13_a_segment_has_its_blocks_and_its_name_on_stable_storage_before_anything_is_written_to_it() {
+    let recorder = Rc::new(Recorder::default());
+    let _watch = Watch::start(Rc::clone(&recorder) as _);
+    in_each_mode(
+        |_| {},
+        async |live| {
+            for number in 0..9 {
+                live.put(&[1500]).await;
+                assert_eq!(live.shared.flushed(), live.shared.appended(), "message {number} was answered once flushed");
+            }
+        },
+        |store| {
+            let done = recorder.0.take();
+            assert!(store.segment(4 * 4096).exists(), "the log has rolled");
+            for start in [0, 4096, 8192, 12_288, 16_384] {
+                let name = names::segment_name(start);
+                let own: Vec<_> = done
+                    .iter()
+                    .filter(|(_, of)| [&*name, "commitlog"].contains(&&**of))
+                    .map(|(what, _)| *what)
+                    .collect();
+                let first_of = |what| own.iter().position(|done| *done == what);
+                let made = first_of("reserve").unwrap_or_else(|| panic!("{name} of {done:?}"));
+                let synced = own[made..].iter().position(|done| *done == "sync").map(|at| made + at).unwrap();
+                let named = own[synced..].iter().position(|done| *done == "sync folder").map(|at| synced + at).unwrap();
+                assert!(first_of("length").is_some_and(|length| length < synced), "{own:?}");
+                // In dma mode a first block of zeros follows.
+                assert!(first_of("write").is_none_or(|write| write > named), "{name}: {own:?}");
+            }
         },
     );
 }
