@@ -37,8 +37,7 @@ static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 /// mapping shows the pages, and 0.2 a page where they are to be mapped yet, which is little beside mapping them.
 pub fn is_resident(file: &File, map: *const u8, at: u64, len: u64) -> bool {
     let whole = pages(at, len) * PAGE_LEN;
-    len == 0
-        || (cachestat_len(file, at, len).is_none_or(|cached| cached >= whole) && filled_len(map, at, len) >= whole)
+    len == 0 || (cachestat_len(file, at, len).is_none_or(|cached| cached >= whole) && filled_len(map, at, len) >= whole)
 }
 
 fn pages(at: u64, len: u64) -> u64 {

@@ -161,6 +161,13 @@ impl SharedMap {
         ReadFile::of(&self.file, &self.path)
     }
 
+    /// Fills `out` from the file at `at`, past the mapping: waits for the disk without a fault, sees what the owner has
+    /// stored, and has errors to give. Blocking.
+    pub fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        self.file.read_exact_at(out, at)
+    }
+
     /// The last byte at or behind `from` that is not zero. Blocking; reads only what was ever written.
     pub fn last_nonzero(&self, from: usize) -> io::Result<Option<usize>> {
         let ranges = files::written_ranges(&self.file, from as u64, self.map.len() as u64)?;
