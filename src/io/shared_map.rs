@@ -45,6 +45,8 @@ impl SharedMap {
             ));
         }
         let map = MmapOptions::new().map_raw(&file)?;
+        #[cfg(test)]
+        super::tap::mapped(path, map.as_ptr());
         let guard = Guard::over(map.as_ptr(), map.len());
         Ok(SharedMap { path: path.to_owned(), file, map, guard, reserved: AtomicU64::new(0) })
     }
@@ -101,8 +103,12 @@ impl SharedMap {
         self.guard.is_broken()
     }
 
-    /// Runs `access`, which reads [`SharedMap::bytes`] or stores. A fault outside of this ends the process, as it should
-    /// while a store is opened.
+    pub(super) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Runs `access`, which reads [`SharedMap::bytes`] or stores. A fault outside of this, and of [`super::over_faults`],
+    /// ends the process.
     ///
     /// # Errors
     /// [`BrokenMap`] if the mapping is broken, now or since earlier: `access` may have seen zeros, and its stores are lost.
