@@ -36,6 +36,7 @@ pub mod survey;
 mod sync_call;
 #[cfg(test)]
 mod test_store;
+mod unreadable;
 mod writer;
 
 pub use births::Births;

@@ -406,7 +406,7 @@ async fn read(world: &World, store: &ShardStore, queue: &Arc<QueueView>, from: u
     let mut bytes = BytesMut::new();
     if !got.found.copy_if_resident(&mut bytes) {
         let loaded = got.found.load(&reader).await.map_err(|error| format!("a read in {}: {error}", queue.key()))?;
-        bytes.extend_from_slice(&loaded);
+        bytes.extend_from_slice(&loaded.records);
     }
     if world.disk.is_off() {
         return Ok(());
