@@ -83,6 +83,7 @@ impl Live {
             blocking.clone(),
             index_files.clone(),
             Arc::new(AtomicI64::new(0)),
+            Arc::new(AtomicI64::new(i64::MAX)),
         );
         let submitter = Submitter::new(Arc::clone(&shared));
         let roles = vec![
