@@ -188,7 +188,8 @@ async fn append_as_ordered(
                 untold,
                 Arc::clone(&durable),
             );
-            let index = IndexBuilder::new(Arc::clone(&shared), layout, blocking.clone(), Vec::new(), durable);
+            let full = Arc::new(AtomicI64::new(0));
+            let index = IndexBuilder::new(Arc::clone(&shared), layout, blocking.clone(), Vec::new(), full, durable);
             side.push(glommio::spawn_local(Rc::clone(&index).run_reserve()));
             roles.push(glommio::spawn_local(units.run(dispatch)));
             roles.push(glommio::spawn_local(index.run(keys)));

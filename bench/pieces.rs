@@ -225,7 +225,9 @@ fn build_keys(count: u64) -> Duration {
     let dir = workload::directory();
     let full_up_to = Arc::new(AtomicI64::new(0));
     let layout = Layout::new(dir.path());
-    let builder = IndexBuilder::new(shared(dir.path()), layout, workload::helper(), Vec::new(), full_up_to);
+    let durable_up_to = Arc::new(std::sync::atomic::AtomicI64::new(i64::MAX));
+    let builder =
+        IndexBuilder::new(shared(dir.path()), layout, workload::helper(), Vec::new(), full_up_to, durable_up_to);
     let (mut sender, receiver) = ring(BATCH as usize);
     let mut keys = Keys(1);
     let mut give = |number: u64| {

@@ -81,20 +81,32 @@ pub fn ask(_change: &Change<'_>) -> io::Result<Answer> {
 #[cfg(test)]
 pub use super::tap::ask;
 
-/// Makes a folder and those above it.
+/// Makes a folder and those above it. Their names are not synced: a power cut may take them with all they hold. For what
+/// can be built anew.
 pub fn make_folders(path: &Path) -> io::Result<()> {
-    // The parent of a relative name is empty: the working directory.
+    make_each_folder(path, &mut |_| Ok(()))
+}
+
+/// Makes a folder and those above it, and syncs the folders that name them.
+pub fn make_lasting_folders(path: &Path) -> io::Result<()> {
+    make_each_folder(path, &mut sync_folder)
+}
+
+fn make_each_folder(path: &Path, made_in: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    // The parent of a relative path's first part is "", which is the working directory.
     if path.as_os_str().is_empty() || path.is_dir() {
         return Ok(());
     }
-    if let Some(parent) = path.parent() {
-        make_folders(parent)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent {
+        make_each_folder(parent, made_in)?;
     }
     ask(&Change::MakeFolder { path })?;
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
-    }
+    }?;
+    made_in(parent.unwrap_or(Path::new(".")))
 }
 
 /// Opens a file for reading and writing; made, empty, if it is not there.
@@ -191,6 +203,15 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 pub fn hard_link(from: &Path, to: &Path) -> io::Result<()> {
     ask(&Change::Link { from, to })?;
     fs::hard_link(from, to)
+}
+
+/// Removes a file and makes that durable. For files of which one must not come back without the other.
+pub fn remove_for_good(path: &Path) -> io::Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    remove_if_present(path)?;
+    path.parent().map_or(Ok(()), sync_folder)
 }
 
 /// Removes a folder with all that is in it, if it is there; the folder above is not synced.

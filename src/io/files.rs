@@ -14,7 +14,7 @@ use crate::types::{DiskUsage, Timestamp};
 /// `ENOSPC` surfaces here, and never later as a fault under a mapping.
 pub fn create_full_length(path: &Path, len: u64) -> io::Result<File> {
     if let Some(dir) = path.parent() {
-        disk::make_folders(dir)?;
+        disk::make_lasting_folders(dir)?;
     }
     let file = disk::open_or_create(path)?;
     if file.metadata()?.len() != len {
@@ -118,7 +118,7 @@ pub fn replace_keeping_old(path: &Path, bytes: &[u8]) -> io::Result<()> {
     };
     let (tmp, bak) = (with_suffix(".tmp"), with_suffix(".bak"));
     if let Some(dir) = path.parent() {
-        disk::make_folders(dir)?;
+        disk::make_lasting_folders(dir)?;
     }
     disk::remove_if_present(&tmp)?;
     let file = disk::create_new(&tmp)?;
@@ -161,5 +161,35 @@ mod tests {
         create_full_length(&path, 10_000).unwrap();
         let bytes = fs::read(&path).unwrap();
         assert_eq!((bytes.len(), bytes[99], bytes[100]), (10_000, 7, 0));
+    }
+
+    /// The changes that this thread makes, in order.
+    struct Recorder(std::cell::RefCell<Vec<String>>);
+
+    impl crate::io::tap::Tap for Recorder {
+        fn ask(&self, change: &disk::Change<'_>) -> io::Result<disk::Answer> {
+            let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+            match change {
+                disk::Change::MakeFolder { path } => self.0.borrow_mut().push(format!("make {}", name(path))),
+                disk::Change::SyncFolder { path } => self.0.borrow_mut().push(format!("sync {}", name(path))),
+                _ => {}
+            }
+            Ok(disk::Answer::Do)
+        }
+    }
+
+    #[test]
+    fn a_folder_for_what_must_last_is_named_on_stable_storage_before_it_is_used() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let base = dir.path().join("base");
+        fs::create_dir(&base).unwrap();
+        let recorder = std::rc::Rc::new(Recorder(std::cell::RefCell::default()));
+        let _watch = crate::io::tap::Watch::start(std::rc::Rc::clone(&recorder) as _);
+        replace_keeping_old(&base.join("store/config/topics.json"), b"one").unwrap();
+        assert_eq!(recorder.0.take(), ["make store", "sync base", "make config", "sync store", "sync config"]);
+        disk::make_folders(&base.join("store/consumequeue/T")).unwrap();
+        assert_eq!(recorder.0.take(), ["make consumequeue", "make T"], "what can be built anew need not last");
+        disk::remove_for_good(&base.join("store/config/topics.json")).unwrap();
+        assert_eq!(recorder.0.take(), ["sync config"]);
     }
 }

@@ -57,7 +57,15 @@ impl StoreLock {
     pub fn take(root: &Path) -> Result<StoreLock, LockError> {
         let path = root.join("lock");
         let failed = |source| LockError::Io { path: path.clone(), source };
-        disk::make_folders(root).map_err(failed)?;
+        disk::make_lasting_folders(root).map_err(failed)?;
+        // A process that was killed may have made the folder and not come to syncing its name.
+        if let Some(above) = root.parent().filter(|above| !above.as_os_str().is_empty()) {
+            match disk::sync_folder(above) {
+                // Not ours to look into, so not we have made the folder in it.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                synced => synced.map_err(failed)?,
+            }
+        }
         let file = disk::open_or_create(&path).map_err(failed)?;
         set(&file, &path, libc::F_WRLCK)?;
         if file.metadata().map_err(failed)?.len() == 0 {

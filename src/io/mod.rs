@@ -17,6 +17,8 @@ mod read_file;
 mod residency;
 mod segment;
 mod shared_map;
+#[cfg(test)]
+pub mod sim;
 mod sync_probe;
 mod tail_block;
 #[cfg(test)]

@@ -154,6 +154,12 @@ impl RawFile {
     /// A write that fails or stops short; what the file holds from `at` on is then unknown.
     pub async fn write_at(&self, mut data: Data, at: u64) -> io::Result<()> {
         let len = data.len();
+        #[cfg(test)]
+        if let Kind::Simulated(file) = &self.kind {
+            let tap = super::tap::simulated().ok_or(io::ErrorKind::BrokenPipe)?;
+            let written = tap.write_at(file, &self.path, at, data.to_vec(), self.durable).await?;
+            return all_of(written, len);
+        }
         match ask(&Change::Write { path: &self.path, at, bytes: &data, durable: self.durable })? {
             Answer::Do => {}
             Answer::Skip => return Ok(()),
@@ -166,21 +172,9 @@ impl RawFile {
             (_, data) if data.is_empty() => 0,
             (Kind::Buffered(file), Data::Plain(bytes)) => file.write_at(bytes, at).await.map_err(into_io)?,
             (Kind::Direct(file), Data::Aligned(buffer)) => file.write_at(buffer, at).await.map_err(into_io)?,
-            (Kind::Buffered(_) | Kind::Direct(_), _) => panic!("{}: data of another file", self.path.display()),
-            #[cfg(test)]
-            (Kind::Simulated(file), bytes) => {
-                use std::os::unix::fs::FileExt;
-                let tap = super::tap::simulated().ok_or(io::ErrorKind::BrokenPipe)?;
-                tap.io_delay().await;
-                file.write_all_at(&bytes, at)?;
-                tap.written(&self.path, at, bytes.len(), self.durable);
-                bytes.len()
-            }
+            _ => panic!("{}: data of another file", self.path.display()),
         };
-        if written != len {
-            return Err(io::Error::new(io::ErrorKind::WriteZero, format!("only {written} of {len} bytes written")));
-        }
-        Ok(())
+        all_of(written, len)
     }
 
     /// At most `len` bytes from `at` on; none at the file's end.
@@ -211,11 +205,12 @@ impl RawFile {
 
     /// Brings everything written so far onto stable storage.
     pub async fn sync(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if let Kind::Simulated(_) = &self.kind {
+            let tap = super::tap::simulated().ok_or(io::ErrorKind::BrokenPipe)?;
+            return tap.sync(&self.path).await;
+        }
         if ask(&Change::Sync { path: &self.path })? == Answer::Skip {
-            #[cfg(test)]
-            if let Some(tap) = super::tap::simulated() {
-                tap.io_delay().await;
-            }
             return Ok(());
         }
         match &self.kind {
@@ -238,6 +233,13 @@ impl RawFile {
             Kind::Simulated(_) => {}
         }
     }
+}
+
+fn all_of(written: usize, len: usize) -> io::Result<()> {
+    if written == len {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::WriteZero, format!("only {written} of {len} bytes written")))
 }
 
 fn into_io(error: glommio::GlommioError<()>) -> io::Error {

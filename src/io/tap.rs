@@ -1,7 +1,10 @@
 //! Who watches the changes that a test's thread makes to files: fault injection, and the simulated disk.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -15,18 +18,49 @@ pub trait Tap {
     /// What the store shall be told instead.
     fn ask(&self, change: &Change<'_>) -> io::Result<Answer>;
 
-    /// After an executor's write went through as far as it did.
-    fn written(&self, _path: &std::path::Path, _at: u64, _len: usize, _durable: bool) {}
-
     /// Does the store run without io_uring and by [`Tap::sleep`]'s clock?
     fn is_simulated(&self) -> bool {
         false
     }
 
-    /// What a write or sync of an executor takes, on a simulated disk.
+    /// An executor's write, on a simulated disk: how many bytes went through.
+    fn write_at<'a>(
+        &'a self,
+        file: &'a File,
+        path: &'a Path,
+        at: u64,
+        mut bytes: Vec<u8>,
+        durable: bool,
+    ) -> Pin<Box<dyn Future<Output = io::Result<usize>> + 'a>> {
+        Box::pin(async move {
+            match self.ask(&Change::Write { path, at, bytes: &bytes, durable })? {
+                Answer::Do => {}
+                Answer::Skip => return Ok(bytes.len()),
+                Answer::Short(short) => bytes.truncate(short),
+            }
+            self.io_delay().await;
+            file.write_all_at(&bytes, at)?;
+            self.written(path, at, bytes.len(), durable);
+            Ok(bytes.len())
+        })
+    }
+
+    /// An executor's sync, on a simulated disk.
+    fn sync<'a>(&'a self, path: &'a Path) -> Pin<Box<dyn Future<Output = io::Result<()>> + 'a>> {
+        Box::pin(async move {
+            self.ask(&Change::Sync { path })?;
+            self.io_delay().await;
+            Ok(())
+        })
+    }
+
+    /// What such a write or sync takes.
     fn io_delay(&self) -> Pin<Box<dyn Future<Output = ()>>> {
         Box::pin(std::future::ready(()))
     }
+
+    /// After such a write went through as far as it did.
+    fn written(&self, _path: &Path, _at: u64, _len: usize, _durable: bool) {}
 
     /// The wall clock, if it shall stand still or be another than the machine's.
     fn now_ms(&self) -> Option<i64> {

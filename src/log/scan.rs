@@ -24,7 +24,8 @@ pub enum Torn {
     BodyCrc,
     /// That of the whole record does not match, or is not there.
     RecordCrc,
-    /// The last record of the log, and its properties end in zeros: they were not all written. No checksum covers them.
+    /// A record that no checksum covers as a whole was not all written: its properties end in zeros, or its head says what
+    /// cannot be.
     Unfinished,
     /// It says that it belongs elsewhere: bytes left from an earlier use of the file.
     Elsewhere { says: PhyOffset },
@@ -61,7 +62,7 @@ impl std::fmt::Display for Torn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Torn::Form(why) => why.fmt(f),
-            Torn::Unfinished => f.write_str("the properties are cut"),
+            Torn::Unfinished => f.write_str("not all of it was written"),
             Torn::RecordCrc => f.write_str("the record has no CRC of the whole of it that matches"),
             Torn::BodyCrc => f.write_str("the body does not match its CRC"),
             Torn::Elsewhere { says } => write!(f, "the record says that it lies at {says}"),

@@ -108,6 +108,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
         index_full_up_to: Arc::new(AtomicI64::new(checkpoint.index.0)),
         name_servers: config.nameserver.register.clone(),
         durable_up_to: durable_up_to.clone(),
+        index_durable_up_to: Arc::new(AtomicI64::new(i64::MAX)),
         checkpoint,
         expiry: expiry_settings(&config),
         disks,

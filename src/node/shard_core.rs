@@ -73,6 +73,7 @@ pub struct ControlParts {
     pub index_full_up_to: Arc<AtomicI64>,
     pub name_servers: Vec<String>,
     pub durable_up_to: Vec<DurableUpTo>,
+    pub index_durable_up_to: DurableUpTo,
     pub checkpoint: crate::format::checkpoint::Checkpoint,
     pub expiry: ExpirySettings,
     pub disks: DiskWatch,
@@ -106,9 +107,11 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
             blocking.clone(),
             c.index_files,
             Arc::clone(&c.index_full_up_to),
+            Arc::clone(&c.index_durable_up_to),
         );
         derived.push(glommio::spawn_local(Rc::clone(&builder).run(c.keys)));
         side.push(glommio::spawn_local(Rc::clone(&builder).run_reserve()));
+        side.push(glommio::spawn_local(Rc::clone(&builder).run_flusher()));
         store = with_index(Some(Rc::clone(&builder)));
         let (mail, own) = (Rc::clone(&mesh), Rc::clone(&trims));
         let on_log_moved = move || {
@@ -150,7 +153,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
             shared: Arc::clone(&shared),
             layout: layout.clone(),
             blocking: blocking.clone(),
-            durable_up_to: c.durable_up_to,
+            durable_up_to: c.durable_up_to.into_iter().chain([c.index_durable_up_to]).collect(),
             index_full_up_to: c.index_full_up_to,
             checkpoint: c.checkpoint,
         };

@@ -2,8 +2,10 @@
 //! waits for them. Runs on every shard core; the queues of other shards are never touched.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,6 +13,7 @@ use std::time::Duration;
 
 use super::layout::Layout;
 use super::queues::{Expired, QueueList, QueueView, UnitFile, queue_dir};
+use super::recovery;
 use super::shared::Shared;
 use super::submit::LocalWake;
 use super::writer::DispatchUnit;
@@ -18,7 +21,7 @@ use crate::dispatch::Receiver;
 use crate::format::names;
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, SharedMap, fsync_dir, remove_if_present};
-use crate::types::{QueueHandle, QueueOffset, ShardId, TagsCode};
+use crate::types::{QueueHandle, QueueOffset, ShardId, TagsCode, Timestamp};
 
 /// Blocks of a consume queue file are reserved in portions that double up to this, so that ten thousand small queues
 /// stay small.
@@ -49,6 +52,8 @@ pub struct Builder {
     states: RefCell<Vec<Option<QueueState>>>,
     on_arrival: OnArrival,
     dirty: RefCell<Vec<Dirty>>,
+    /// Folders in which files were made whose names are not synced.
+    made_in: RefCell<BTreeSet<PathBuf>>,
     dirtied: LocalWake,
     durable_up_to: DurableUpTo,
     /// Store time of the first record whose unit is not synced; `None`: all are.
@@ -94,6 +99,7 @@ impl Builder {
             states: RefCell::default(),
             on_arrival,
             dirty: RefCell::default(),
+            made_in: RefCell::default(),
             dirtied: LocalWake::default(),
             durable_up_to,
             unsynced_since: Cell::new(None),
@@ -106,18 +112,10 @@ impl Builder {
     pub async fn run(self: Rc<Self>, mut from_writer: Receiver<Vec<DispatchUnit>>) {
         let mut touched: Vec<usize> = Vec::new();
         while let Ok(units) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
-            // The first of an element is its oldest; what was held comes after newer ones.
-            if let Some(first) = units.first()
-                && self.unsynced_since.get().is_none_or(|since| first.stored_at.0 < since)
-            {
-                self.unsynced_since.set(Some(first.stored_at.0));
-                let before = if self.sync_failed.get() { self.durable_up_to.load(Ordering::Acquire) } else { i64::MAX };
-                self.durable_up_to.store(first.stored_at.0.min(before), Ordering::Release);
-                self.dirtied.wake();
-            }
             self.arrived.set(true);
             for unit in &units {
                 let slot = unit.queue.index() / self.shard_count;
+                self.note_unsynced(unit.stored_at);
                 if !self.store(slot, unit) {
                     self.store_with_room(slot, unit).await;
                 }
@@ -129,6 +127,17 @@ impl Builder {
             self.shared.note_built(units.iter().map(|unit| u64::from(unit.len)).sum());
             self.tell(&units);
             crate::io::yield_if_due().await;
+        }
+    }
+
+    /// A unit is about to be stored. Asked for each: while one waits for room, a sync may cover all those before it.
+    fn note_unsynced(&self, stored_at: Timestamp) {
+        // What was held back comes after newer ones.
+        if self.unsynced_since.get().is_none_or(|since| stored_at.0 < since) {
+            self.unsynced_since.set(Some(stored_at.0));
+            let before = if self.sync_failed.get() { self.durable_up_to.load(Ordering::Acquire) } else { i64::MAX };
+            self.durable_up_to.store(stored_at.0.min(before), Ordering::Release);
+            self.dirtied.wake();
         }
     }
 
@@ -187,8 +196,12 @@ impl Builder {
         let mut stuck = false;
         loop {
             match self.make_room(slot).await {
-                Ok(()) if self.store(slot, unit) => break,
-                Ok(()) => {}
+                Ok(()) => {
+                    self.note_unsynced(unit.stored_at);
+                    if self.store(slot, unit) {
+                        break;
+                    }
+                }
                 Err(error) => {
                     let queue = self.states.borrow()[slot].as_ref().map(|state| state.view.key().to_string());
                     tracing::error!(?queue, %error, "a consume queue file cannot be extended; no messages are taken until it can");
@@ -220,8 +233,8 @@ impl Builder {
         let len = self.shared.settings.consumequeue_len;
         let units = len / UNIT_LEN as u64;
         let first = QueueOffset(next.0 - next.0 % units);
-        let path =
-            queue_dir(&self.layout.consumequeue(), view.key()).join(names::segment_name(first.0 * UNIT_LEN as u64));
+        let dir = queue_dir(&self.layout.consumequeue(), view.key());
+        let path = dir.join(names::segment_name(first.0 * UNIT_LEN as u64));
         let owner = Arc::clone(&view);
         let file = self
             .blocking
@@ -238,6 +251,7 @@ impl Builder {
             .await?;
         let Some(file) = file.filter(|_| !view.is_gone()) else { return Ok(()) };
         view.push_file(Arc::clone(&file));
+        self.made_in.borrow_mut().insert(dir);
         let mut states = self.states.borrow_mut();
         let state = states[slot].as_mut().expect("still there");
         state.file = Some(file);
@@ -387,7 +401,16 @@ impl Builder {
             }
             due
         };
-        let synced = self.blocking.run(move || due.iter().try_for_each(|dirty| dirty.file.map().sync())).await;
+        // Units are no more durable than the names of the files that they are in.
+        let made_in = if least_pages == 0 { self.made_in.take() } else { BTreeSet::new() };
+        let consumequeue = self.layout.consumequeue();
+        let sync = move || -> Result<(), String> {
+            // Those of deleted topics have been moved away, on this thread.
+            let made_in = made_in.into_iter().filter(|dir| dir.is_dir()).collect();
+            due.iter().try_for_each(|dirty| dirty.file.map().sync()).map_err(|error| error.to_string())?;
+            recovery::sync_queue_folders(&consumequeue, &made_in).map_err(|error| error.to_string())
+        };
+        let synced = self.blocking.run(sync).await;
         match synced {
             Ok(()) if least_pages == 0 && !self.sync_failed.get() => {
                 self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);
@@ -499,6 +522,32 @@ mod tests {
         assert_eq!(bench.build(0, 1, 400), 200);
         assert_eq!(bench.sync(), i64::MAX);
         assert_eq!(bench.build(1, 1, 350), 350);
+    }
+
+    #[test]
+    fn a_deleted_topics_folder_is_missed_by_no_sync_and_not_made_again() {
+        let mut bench = Bench::new();
+        bench.build(0, 0, 300);
+        bench.build(1, 0, 300);
+        bench.builder.queues[0].set_gone();
+        let folder = bench.builder.layout.consumequeue().join("A");
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(bench.sync(), i64::MAX);
+        bench.builder.forget(&[QueueHandle(0)], ShardId(0));
+        assert!(bench.builder.queues[0].files().is_empty());
+        assert_eq!(bench.build(0, 1, 400), 400, "on its way when the topic was deleted");
+        assert_eq!(bench.build(1, 1, 500), 400);
+        assert_eq!(bench.sync(), i64::MAX);
+        assert!(!folder.exists());
+        assert_eq!(bench.builder.queues[1].max(), QueueOffset(2));
+    }
+
+    #[test]
+    fn a_queue_that_is_gone_before_its_first_unit_gets_no_file() {
+        let mut bench = Bench::new();
+        bench.builder.queues[0].set_gone();
+        bench.build(0, 0, 300);
+        assert!(!bench.builder.layout.consumequeue().join("A").exists());
     }
 
     #[test]

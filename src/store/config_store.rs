@@ -9,7 +9,7 @@ use super::layout::Layout;
 use super::open_error::{OpenError, io_at};
 use crate::format::config_files::{ConsumerOffsetsFile, DelayOffsetsFile, SubscriptionGroupsFile, TopicsFile};
 use crate::format::names;
-use crate::io::{disk, now, read_if_present, remove_if_present};
+use crate::io::{disk, fsync_dir, now, read_if_present, remove_if_present};
 
 /// The four tables as they were on disk; a file that was never written gives an empty one.
 #[derive(Debug, Default)]
@@ -22,12 +22,19 @@ pub struct ConfigTables {
 
 /// Reads all four. Blocking, at start.
 pub fn load(layout: &Layout) -> Result<ConfigTables, OpenError> {
-    Ok(ConfigTables {
+    let tables = ConfigTables {
         topics: load_table(&layout.config(names::TOPICS), TopicsFile::decode)?,
         groups: load_table(&layout.config(names::SUBSCRIPTION_GROUPS), SubscriptionGroupsFile::decode)?,
         consumer_offsets: load_table(&layout.config(names::CONSUMER_OFFSETS), ConsumerOffsetsFile::decode)?,
         delay_offsets: load_table(&layout.config(names::DELAY_OFFSETS), DelayOffsetsFile::decode)?,
-    })
+    };
+    // What a killed process had written and renamed is read above; now it stays so whatever happens.
+    let dir = layout.root().join(names::CONFIG);
+    match fsync_dir(&dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        synced => synced.map_err(io_at(&dir))?,
+    }
+    Ok(tables)
 }
 
 /// The file, or its `.bak` if it is absent, empty or unreadable. Never silently nothing: if something was there and

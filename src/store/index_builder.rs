@@ -1,7 +1,7 @@
 //! The one index builder: puts message keys into index files, and looks them up. Runs on shard 0's core; queries of
 //! other shards come here.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use super::builder::DurableUpTo;
 use super::layout::Layout;
 use super::reader::ReadError;
 use super::shared::Shared;
@@ -39,6 +40,11 @@ pub struct IndexBuilder {
     files: RefCell<Vec<Arc<SharedMap>>>,
     /// End time of the newest full file that is synced: `indexMsgTimestamp` of the checkpoint.
     full_up_to: Arc<AtomicI64>,
+    /// As of the consume queues: entries of every record stored before it are on stable storage.
+    durable_up_to: DurableUpTo,
+    /// Store time of the first record whose entries are not synced; `None`: all are.
+    unsynced_since: Cell<Option<i64>>,
+    dirtied: LocalWake,
     grown: LocalWake,
 }
 
@@ -50,6 +56,7 @@ impl IndexBuilder {
         blocking: Blocking,
         files: Vec<Arc<SharedMap>>,
         full_up_to: Arc<AtomicI64>,
+        durable_up_to: DurableUpTo,
     ) -> Rc<IndexBuilder> {
         Rc::new(IndexBuilder {
             shared,
@@ -57,6 +64,9 @@ impl IndexBuilder {
             blocking,
             files: RefCell::new(files),
             full_up_to,
+            durable_up_to,
+            unsynced_since: Cell::new(None),
+            dirtied: LocalWake::default(),
             grown: LocalWake::default(),
         })
     }
@@ -66,6 +76,13 @@ impl IndexBuilder {
         while let Ok(entries) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
             let mut done = 0;
             while done < entries.len() {
+                // Again after each wait for room: a sync may have covered what was put before it.
+                if self.unsynced_since.get().is_none() {
+                    let first = entries[done].stored_at.0;
+                    self.unsynced_since.set(Some(first));
+                    self.durable_up_to.store(first, Ordering::Release);
+                    self.dirtied.wake();
+                }
                 done += self.put(&entries[done..]);
                 if done < entries.len() {
                     self.make_room().await;
@@ -73,6 +90,27 @@ impl IndexBuilder {
             }
             self.grown.wake();
             crate::io::yield_if_due().await;
+        }
+    }
+
+    /// Syncs what was put, once each thorough interval: what a recovery can rely on. A task of its own.
+    pub async fn run_flusher(self: Rc<Self>) {
+        let interval = Duration::from_millis(self.shared.settings.consumequeue_thorough_interval_ms);
+        loop {
+            if self.unsynced_since.get().is_none() {
+                self.dirtied.wait().await;
+            }
+            crate::io::sleep(interval).await;
+            // Those before it were synced when they were full.
+            let Some(file) = self.files.borrow().last().cloned() else { continue };
+            self.unsynced_since.set(None);
+            let dir = self.layout.index();
+            if let Err(error) = self.blocking.run(move || file.sync().and_then(|()| disk::sync_folder(&dir))).await {
+                // Pages may be lost now that a later sync would not miss, so the next recovery must begin before them.
+                tracing::error!(%error, "syncing the index failed; the next start checks it from here");
+                return;
+            }
+            self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);
         }
     }
 
@@ -134,6 +172,7 @@ impl IndexBuilder {
         let made = self
             .blocking
             .run(move || {
+                // The next one may be on stable storage first otherwise, and nobody would miss the one before it.
                 if let Some(full) = &last {
                     match full.sync() {
                         // What it holds is lost for queries until the next start makes it anew; keys to come are not.
@@ -142,6 +181,7 @@ impl IndexBuilder {
                         }
                         synced => synced?,
                     }
+                    disk::sync_folder(&dir)?;
                 }
                 make_file(&dir, slots, units)
             })

@@ -23,7 +23,7 @@ pub struct Keeper {
     pub shared: Arc<Shared>,
     pub layout: Layout,
     pub blocking: Blocking,
-    /// One a shard.
+    /// One a shard, and one of the index.
     pub durable_up_to: Vec<DurableUpTo>,
     pub index_full_up_to: Arc<AtomicI64>,
     pub checkpoint: Checkpoint,

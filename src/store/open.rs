@@ -122,6 +122,10 @@ pub(super) fn open_saving(
     let abort = layout.abort();
     write_abort(&abort).map_err(io_at(&abort))?;
     fsync_dir(layout.root()).map_err(io_at(layout.root()))?;
+    // From the first message on it must be known that this is a store of ours and how far it was flushed: what a crash
+    // leaves behind that is a tail, in whatever order its sectors came to the disk (rule R2).
+    let progress = Progress { flushed: recovered.end.0, stored_at: recovered.last_stored_at.0, clean: None };
+    progress.save(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
     let sync_call = sync_call::choose(&layout, settings.append, settings.sync_call);
     let settings = StoreSettings { sync_call: Some(sync_call), ..settings };
     let mut shared = Shared::new(settings, set, recovered.end, memory_len);
@@ -242,7 +246,7 @@ fn load_checkpoint(layout: &Layout) -> Result<Checkpoint, OpenError> {
 /// The segments on disk, oldest first, checked for size and holes. An empty last one is removed, as Java does.
 fn list_segments(layout: &Layout, segment_len: u64) -> Result<Vec<Arc<Segment>>, OpenError> {
     let dir = layout.commitlog();
-    disk::make_folders(&dir).map_err(io_at(&dir))?;
+    disk::make_lasting_folders(&dir).map_err(io_at(&dir))?;
     let mut starts = Vec::new();
     for entry in fs::read_dir(&dir).map_err(io_at(&dir))? {
         let entry = entry.map_err(io_at(&dir))?;
@@ -288,7 +292,8 @@ fn drop_unused_segments(mut segments: Vec<Arc<Segment>>, end: PhyOffset) -> Resu
         && segments.len() > 1
     {
         tracing::info!(path = %last.path().display(), "unused segment removed");
-        remove_if_present(last.path()).map_err(io_at(last.path()))?;
+        // One after the other: if a power cut brought one back and not the one before it, there would be a hole.
+        disk::remove_for_good(last.path()).map_err(io_at(last.path()))?;
         segments.pop();
     }
     Ok(segments)
@@ -325,12 +330,14 @@ pub fn close(opened: &Closing) -> Result<(), OpenError> {
     };
     progress.save(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
     let end = shared.flushed();
-    for segment in shared.segments.all().iter().filter(|segment| segment.start() > end) {
-        remove_if_present(segment.path()).map_err(io_at(segment.path()))?;
-    }
     // A segment made ahead that no roll reached is in no list.
     let next = layout.segment(end.segment_start(shared.settings.segment_len).advance(shared.settings.segment_len));
-    remove_if_present(&next).map_err(io_at(&next))?;
+    let segments = shared.segments.all();
+    let unused = segments.iter().filter(|segment| segment.start() > end).map(|segment| segment.path());
+    // The newest first, as at a start.
+    for path in unused.chain([next.as_path()]).collect::<BTreeSet<_>>().into_iter().rev() {
+        disk::remove_for_good(path).map_err(io_at(path))?;
+    }
     remove_if_present(&layout.abort()).map_err(io_at(&layout.abort()))?;
     fsync_dir(layout.root()).map_err(io_at(layout.root()))
 }

@@ -43,6 +43,8 @@ const ZERO_SYNC_LEN: u64 = 8 << 20;
 const UNWAITED_FLUSH_MS: u64 = 10;
 /// Units that may wait for a flush before the writer does.
 const HELD_UNITS_MAX: usize = 1 << 18;
+/// Keys that wait for a flush likewise.
+const WAITING_KEYS_MAX: usize = 1 << 20;
 /// Pause after a segment could not be made.
 const PREPARE_RETRY: Duration = Duration::from_millis(500);
 /// A put waits this long for a segment that is being made, below the 3 s after which clients give up.
@@ -109,6 +111,9 @@ pub struct Writer {
     held_to: Cell<PhyOffset>,
     /// Units in `groups`.
     held_units: Cell<usize>,
+    /// Keys that are not yet given out, in the order of the log, and how many.
+    waiting_keys: RefCell<VecDeque<WaitingKeys>>,
+    waiting_count: Cell<usize>,
     /// Somebody waits for less of them.
     shown: LocalWake,
     /// Is the log zeroed ahead?
@@ -157,12 +162,11 @@ enum Ahead {
 struct Derived {
     /// By shard.
     units: Vec<Vec<DispatchUnit>>,
-    keys: Vec<KeyEntry>,
 }
 
 impl Derived {
     fn new(shards: usize) -> Derived {
-        Derived { units: (0..shards).map(|_| Vec::new()).collect(), keys: Vec::new() }
+        Derived { units: (0..shards).map(|_| Vec::new()).collect() }
     }
 
     fn count(&self) -> usize {
@@ -174,11 +178,22 @@ impl Derived {
         for (units, more) in self.units.iter_mut().zip(behind.units) {
             units.extend(more);
         }
-        self.keys.extend(behind.keys);
     }
 }
 
+/// The keys of one turn on their way to the index builder, which gets them in the order of the log: what is held, holds
+/// all that come behind it.
+struct WaitingKeys {
+    /// Where the turn began.
+    turn: PhyOffset,
+    /// Given out once this is written, and once that is flushed.
+    written: PhyOffset,
+    flushed: PhyOffset,
+    keys: Vec<KeyEntry>,
+}
+
 /// When a put is shown.
+#[derive(Clone, Copy)]
 enum Shown {
     Written,
     Flushed,
@@ -256,7 +271,12 @@ impl Writer {
         let file = match shared.segments.find(first) {
             Some(_) => {
                 let (path, is_dma) = (layout.segment(first), settings.append == AppendMode::Dma);
-                blocking.run(move || if is_dma { crate::io::write_first_block(&path) } else { Ok(()) }).await?;
+                // A process that was killed may have made it, and not come to reserving its blocks and syncing its name.
+                let ready = move || {
+                    crate::io::create_full_length(&path, segment_len)?;
+                    if is_dma { crate::io::write_first_block(&path) } else { Ok(()) }
+                };
+                blocking.run(ready).await?;
                 open_log_file(&shared, &layout, first, start.end).await?
             }
             None => {
@@ -296,6 +316,8 @@ impl Writer {
             held_queues: RefCell::default(),
             held_to: Cell::new(PhyOffset(0)),
             held_units: Cell::new(0),
+            waiting_keys: RefCell::default(),
+            waiting_count: Cell::new(0),
             shown: LocalWake::default(),
             zeroes: Cell::new(match shared.settings.zero_ahead {
                 ZeroAhead::On => true,
@@ -375,10 +397,11 @@ impl Writer {
     /// Waits for a flush if too much has been written that is shown only then: a device that stalls must not fill the
     /// memory with what nobody waits for.
     async fn bound_held(&self) {
-        if self.held_units.get() > HELD_UNITS_MAX {
+        let is_too_much = || self.held_units.get() > HELD_UNITS_MAX || self.waiting_count.get() > WAITING_KEYS_MAX;
+        if is_too_much() {
             self.shared.counters.unshown_stalls.add(1);
             self.flush_soon.wake();
-            while self.held_units.get() > HELD_UNITS_MAX && !self.shared.is_poisoned() {
+            while is_too_much() && !self.shared.is_poisoned() {
                 self.shown.wait().await;
             }
         }
@@ -669,6 +692,19 @@ impl Writer {
         let first = self.counters.borrow_mut().take(put.queue, u64::from(put.records));
         let shards = self.replies.len();
         let shown = self.shown_when(put, phy.advance(u64::from(put.len)), staged.start);
+        let end = phy.advance(u64::from(put.len));
+        let flushed = match shown {
+            Shown::Written => PhyOffset(0),
+            Shown::Flushed => end,
+            Shown::Behind(gate) => gate,
+        };
+        let mut waiting = self.waiting_keys.borrow_mut();
+        if waiting.back().is_none_or(|last| last.turn != staged.start) {
+            waiting.push_back(WaitingKeys { turn: staged.start, written: end, flushed, keys: Vec::new() });
+        }
+        let last = waiting.back_mut().expect("just seen to");
+        (last.written, last.flushed) = (end, last.flushed.max(flushed));
+        let keys_before = last.keys.len();
         let derived = staged.group.derived(shown, shards);
         let (mut at, mut queue_offset, mut rest) = (phy, first, bytes);
         for meta in metas {
@@ -683,11 +719,12 @@ impl Writer {
             };
             let unit = DispatchUnit { queue: put.queue, queue_offset, phy: at, len: meta.len, tags, stored_at };
             derived.units[put.queue.owner(shards).index()].push(unit);
-            derived.keys.extend(meta.keys.iter().map(|key| KeyEntry { key: *key, phy: at, stored_at }));
+            last.keys.extend(meta.keys.iter().map(|key| KeyEntry { key: *key, phy: at, stored_at }));
             at = at.advance(u64::from(meta.len));
             queue_offset = queue_offset.advance(1);
             rest = behind;
         }
+        self.waiting_count.set(self.waiting_count.get() + last.keys.len() - keys_before);
         self.end.borrow_mut().advance(phy, u64::from(put.len));
         let reply = PutReply { token: put.token, status: PutStatus::Ok, queue_offset: first, phy };
         if put.wait {
@@ -839,6 +876,7 @@ impl Writer {
         }
         drop(groups);
         self.dispatch(open);
+        self.give_out_keys();
     }
 
     /// Everything before `to` is on stable storage: readers may see it, and who waited for it is answered.
@@ -854,6 +892,7 @@ impl Writer {
             self.dispatch(group.held);
             self.send_replies(group.waiting);
         }
+        self.give_out_keys();
         self.shown.wake();
     }
 
@@ -864,8 +903,19 @@ impl Writer {
                 outlet.send(units);
             }
         }
-        if !derived.keys.is_empty() {
-            self.keys.send(derived.keys);
+    }
+
+    /// Gives the index builder what is shown by now and has nothing before it that is not.
+    fn give_out_keys(&self) {
+        let (written, flushed) = (self.shared.appended(), self.commit.borrow().flushed());
+        let mut waiting = self.waiting_keys.borrow_mut();
+        let mut shown = Vec::new();
+        while let Some(next) = waiting.pop_front_if(|next| next.written <= written && next.flushed <= flushed) {
+            shown.extend(next.keys);
+        }
+        self.waiting_count.set(self.waiting_count.get() - shown.len());
+        if !shown.is_empty() {
+            self.keys.send(shown);
         }
     }
 
@@ -900,6 +950,9 @@ impl Writer {
         self.commit.borrow_mut().step(Event::FlushFailed, &mut actions);
         let groups = std::mem::take(&mut *self.groups.borrow_mut());
         self.held_units.set(0);
+        // What they are of is shown to nobody any more.
+        self.waiting_keys.take();
+        self.waiting_count.set(0);
         for group in groups {
             self.send_replies(group.waiting.into_iter().map(failed).collect());
         }
@@ -1041,7 +1094,7 @@ impl Writer {
 
     /// The next segment, waited for if it is not ready; nothing if it cannot be made, or not within a bounded time.
     async fn next_segment(&self) -> Option<Prepared> {
-        let deadline = Instant::now() + PREPARE_LIMIT;
+        let deadline_ms = crate::io::steady_ms() + PREPARE_LIMIT.as_millis() as u64;
         loop {
             let ahead = self.ahead.take();
             match ahead {
@@ -1052,8 +1105,8 @@ impl Writer {
                 }
                 Ahead::None => self.prepare.wake(),
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            crate::io::within(left, self.ahead_changed.wait()).await?;
+            let left_ms = deadline_ms.saturating_sub(crate::io::steady_ms());
+            crate::io::within(Duration::from_millis(left_ms), self.ahead_changed.wait()).await?;
         }
     }
 

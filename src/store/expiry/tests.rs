@@ -47,6 +47,7 @@ fn start(opened: &OpenedStore, settings: ExpirySettings, levels: DiskRule, durab
         blocking.clone(),
         opened.index_files.clone(),
         Arc::default(),
+        Arc::default(),
     );
     let moved = Rc::new(Cell::new(0));
     let told = Rc::clone(&moved);

@@ -314,3 +314,22 @@ fn a_clean_stop_whose_folders_cannot_be_synced_stays_unclean() {
         assert!(store.layout().abort().exists());
     }
 }
+
+#[test]
+fn a_store_says_how_far_it_is_flushed_from_its_first_moment_on() {
+    // A crash in the first second may leave any sectors of what was written: none of them is damage.
+    let mut store = TestStore::new();
+    let opened = store.open().unwrap();
+    drop(opened);
+    for _ in 0..3 {
+        store.put("A", 0, 200);
+    }
+    let (torn, behind) = (store.sent[0].unit, store.sent[1].unit);
+    store.write(torn.phy, &[0; 100]);
+    assert!(behind.phy > torn.phy);
+    while !store.sent.is_empty() {
+        store.forget_newest();
+    }
+    store.open_check_close();
+    assert_eq!(store.quarantine().len(), 1);
+}

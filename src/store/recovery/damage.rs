@@ -57,6 +57,11 @@ impl Damage {
         self.regions.insert(at, region);
     }
 
+    /// Forgets those at `from` and behind it.
+    pub fn forget_from(&mut self, from: PhyOffset) {
+        self.regions.retain(|region| region.start < from);
+    }
+
     pub fn all(&self) -> &[Damaged] {
         &self.regions
     }

@@ -11,7 +11,7 @@ use super::unit_files::invalid;
 use crate::format::index_file;
 use crate::format::record::{self, RecordView};
 use crate::index::{self, Full, IndexFile, IndexFileMut};
-use crate::io::{SharedMap, fsync_dir, remove_if_present};
+use crate::io::{SharedMap, disk, fsync_dir};
 use crate::types::{KeyHash, PhyOffset, Timestamp};
 
 /// Puts keys behind those that are there.
@@ -21,6 +21,8 @@ pub struct IndexRebuild<'a> {
     files: &'a mut Vec<Arc<SharedMap>>,
     /// Newest message that the index held before the scan.
     indexed_to: Option<PhyOffset>,
+    /// The record that was looked at last.
+    scanned_to: Option<PhyOffset>,
     /// A file was made since the folder was synced.
     has_new_file: bool,
 }
@@ -31,23 +33,32 @@ impl<'a> IndexRebuild<'a> {
         settings: &'a StoreSettings,
         files: &'a mut Vec<Arc<SharedMap>>,
     ) -> IndexRebuild<'a> {
-        IndexRebuild { layout, settings, files, indexed_to: None, has_new_file: false }
+        IndexRebuild { layout, settings, files, indexed_to: None, scanned_to: None, has_new_file: false }
     }
 
     /// Makes ready for a scan, the first or one more.
     pub fn start(&mut self) {
         self.indexed_to = newest_indexed(self.files);
+        self.scanned_to = None;
     }
 
     /// Sees to it that the record's keys lead to it.
     pub fn take(&mut self, view: &RecordView<'_>) -> Result<(), OpenError> {
-        if !self.settings.index || self.indexed_to.is_some_and(|to| view.phy() < to) {
+        if !self.settings.index {
             return Ok(());
         }
-        for key in record::key_hashes(view.topic(), view.properties()) {
-            if self.indexed_to == Some(view.phy()) && self.has_entry(key, view.phy()) {
-                continue;
+        let keys = record::key_hashes(view.topic(), view.properties());
+        let before = self.scanned_to.replace(view.phy());
+        if self.indexed_to.is_some_and(|to| view.phy() <= to) {
+            if keys.iter().all(|key| self.has_entry(*key, view.phy())) {
+                return Ok(());
             }
+            // Not all of the file came to the disk before the end of it did, or the process ended between two keys. From
+            // here on the index is built anew.
+            self.cut(before.map_or(view.phy(), |before| before.advance(1)))?;
+            self.indexed_to = None;
+        }
+        for key in keys {
             let failed = OpenError::from_io(self.layout.index());
             self.put_key(key, view.phy(), view.store_timestamp()).map_err(failed)?;
         }
@@ -57,7 +68,11 @@ impl<'a> IndexRebuild<'a> {
     fn has_entry(&self, key: KeyHash, phy: PhyOffset) -> bool {
         let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
         // A message's keys may be divided between a file that they filled and the next.
-        indexed_files(self.files).take(2).any(|file| {
+        let may_hold = |file: &&Arc<SharedMap>| {
+            let header = index_header(file);
+            header.begin_phy <= phy && phy <= header.end_phy
+        };
+        indexed_files(self.files).filter(may_hold).any(|file| {
             IndexFile::open(file.bytes(0, file.len()), slots, units).is_ok_and(|index| index.holds(key, phy))
         })
     }
@@ -75,7 +90,11 @@ impl<'a> IndexRebuild<'a> {
                 let mut index = IndexFileMut::open(bytes, slots, units).map_err(invalid)?;
                 match index.put(key, phy, stored_at) {
                     Ok(()) => return Ok(()),
-                    Err(Full) => file.sync()?,
+                    Err(Full) => {
+                        file.sync()?;
+                        fsync_dir(&self.layout.index())?;
+                        self.has_new_file = false;
+                    }
                 }
             }
             self.files.push(Arc::new(make_file(&self.layout.index(), slots, units)?));
@@ -105,23 +124,44 @@ impl<'a> IndexRebuild<'a> {
             let dir = self.layout.index();
             fsync_dir(&dir).map_err(io_at(&dir))?;
         }
+        self.cut(end)
+    }
+
+    /// Drops the entries of messages at `from` and behind it, and syncs.
+    fn cut(&mut self, from: PhyOffset) -> Result<(), OpenError> {
         let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
         while let Some(last) = self.files.last() {
             let used = index_file::unit_at(slots, index_header(last).next_unit.min(units));
             last.reserve(used).map_err(io_at(last.path()))?;
             // SAFETY: no core runs yet; nobody else looks at the file.
             let bytes = unsafe { last.whole_mut() };
-            index::cut_from(bytes, slots, units, end);
+            index::cut_from(bytes, slots, units, from);
+            zero_unused_entries(last, slots).map_err(io_at(last.path()))?;
             last.sync().map_err(io_at(last.path()))?;
             if index_header(last).next_unit > 1 || self.files.len() == 1 {
                 break;
             }
+            // A file that came back would pass for an older one.
             let path = last.path().to_owned();
             self.files.pop();
-            remove_if_present(&path).map_err(io_at(&path))?;
+            disk::remove_for_good(&path).map_err(io_at(&path))?;
         }
         Ok(())
     }
+}
+
+/// Zeroes what stands behind an index file's last entry (rule R3): after the next crash it would pass for entries that were
+/// put there and did not come to the disk.
+pub fn zero_unused_entries(file: &SharedMap, slots: u32) -> io::Result<()> {
+    let at = index_file::unit_at(slots, index_header(file).next_unit.max(1)) as usize;
+    if at < file.len()
+        && let Some(stale) = file.last_nonzero(at)?
+    {
+        file.reserve((stale + 1) as u64)?;
+        // SAFETY: no core runs yet; nobody else looks at the file.
+        unsafe { file.write(at, &vec![0; stale + 1 - at]) };
+    }
+    Ok(())
 }
 
 /// The place of the newest indexed message.

@@ -11,6 +11,7 @@ use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
 use super::super::queues::{QueueView, UnitFile, handle};
 use super::super::shared::StoreSettings;
+use super::index::zero_unused_entries;
 use crate::format::index_file;
 use crate::format::names;
 use crate::format::unit::{UNIT_LEN, Unit};
@@ -111,9 +112,9 @@ fn load_queue_files(dir: &Path, len: u64) -> Result<Vec<Arc<UnitFile>>, OpenErro
         }
     }
     found.sort_unstable();
-    if let Some((_, 0, path)) = found.last() {
-        remove_if_present(path).map_err(io_at(path))?;
-        found.pop();
+    // A crash can leave files of which the length was lost: they hold nothing, and those behind them are built anew.
+    if let Some(empty) = found.iter().position(|(_, size, _)| *size == 0) {
+        found.truncate(empty);
     }
     let mut files: Vec<Arc<UnitFile>> = Vec::new();
     for (start, size, path) in found {
@@ -202,6 +203,7 @@ pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> R
         // SAFETY: no core runs yet; nobody else looks at the file.
         let bytes = unsafe { last.whole_mut() };
         index::repair(bytes, slots, units);
+        zero_unused_entries(last, slots).map_err(io_at(last.path()))?;
     }
     Ok(files)
 }

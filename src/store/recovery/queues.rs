@@ -612,7 +612,9 @@ impl<'a> QueueRebuild<'a> {
     /// Is the unit at the end of a queue one that leads to no message? Light queues hold messages of other topics.
     fn is_stray(&self, queue: &QueueView, offset: QueueOffset, unit: &Unit, end: PhyOffset) -> bool {
         let is_checked = unit.phy >= self.from && !queue.key().topic.starts_with(LIGHT_QUEUE_PREFIX);
-        !unit.is_pre_blank() && (unit.phy >= end || (is_checked && !self.leads_to(queue, offset, unit)))
+        // Without a length: its sector, or the end of it, did not come to the disk before the one behind it did.
+        let is_unwritten = unit.len == 0;
+        !unit.is_pre_blank() && (is_unwritten || unit.phy >= end || (is_checked && !self.leads_to(queue, offset, unit)))
     }
 
     /// Cuts units at or behind the log's end, makes those that lead into damage say so, zeroes stale bytes, syncs.
@@ -626,6 +628,15 @@ impl<'a> QueueRebuild<'a> {
                 max = last;
                 queue.publish_max(max);
             }
+            let is_light = queue.key().topic.starts_with(LIGHT_QUEUE_PREFIX);
+            let is_unmet = self.met[queue.handle().index()].newest.is_none();
+            let is_sound = self.from == PhyOffset(0) && self.is_whole() && self.damage.all().is_empty();
+            if max.0 > 0 && is_unmet && !is_light && is_sound {
+                tracing::warn!(path = %dir.display(), offset = %max,
+                    "consume queue files of a queue that has no message in a whole log; the queue begins anew");
+                drop_files(queue).map_err(io_at(&dir))?;
+                max = QueueOffset(0);
+            }
             let before = max.0.checked_sub(1).map(QueueOffset);
             if max.0 > most_messages(end) && before.is_some_and(|before| unit_in_files(queue, before).is_none()) {
                 tracing::warn!(path = %dir.display(), offset = %max,
@@ -637,7 +648,12 @@ impl<'a> QueueRebuild<'a> {
                 .and_then(|()| point_at_damage(queue, self.damage.all()))
                 .and_then(|()| remove_files_behind(&dir, queue))
                 .and_then(|()| sync_units(queue, self.from));
-            cut.map_err(OpenError::from_io(dir))?;
+            cut.map_err(OpenError::from_io(dir.clone()))?;
+            // A process that was killed may have made its files, and not come to syncing their names.
+            let last = queue.max().0.checked_sub(1).and_then(|last| unit_in_files(queue, QueueOffset(last)));
+            if last.is_some_and(|last| last.phy >= self.from) {
+                self.made_in.insert(dir);
+            }
         }
         sync_queue_folders(&self.layout.consumequeue(), &self.made_in)
     }

@@ -1147,3 +1147,82 @@ proptest::proptest! {
         let _ = store.open().map(|opened| store.close(opened));
     }
 }
+
+#[test]
+fn a_consume_queue_file_whose_length_was_lost_in_mid_queue_is_built_anew() {
+    let store = TestStore::of_two_topics();
+    store.open_check_close();
+    store.killed(store.end, Timestamp(0));
+    let file = fs::File::options().write(true).open(store.queue_file("A", 0, 0)).unwrap();
+    file.set_len(0).unwrap();
+    store.open_check_close();
+}
+
+#[test]
+fn a_queue_of_which_an_empty_file_alone_is_left_begins_at_zero() {
+    let mut store = TestStore::of_two_topics();
+    store.open_check_close();
+    store.killed(store.end, Timestamp(0));
+    // Its messages were never on stable storage, nor was its first file; a later one was.
+    let path = store.queue_file("C", 0, 10);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::File::create(&path).unwrap().set_len(QUEUE_FILE_LEN).unwrap();
+    let opened = store.open().unwrap();
+    let ends: Vec<_> = opened.queues.list().iter().map(|(_, queue)| (queue.key().to_string(), queue.max().0)).collect();
+    assert_eq!(ends, [("A-0".into(), 12), ("B-0".into(), 24), ("C-0".into(), 0)]);
+    store.close(opened);
+    store.put("C", 0, 20);
+    store.killed(store.end, Timestamp(0));
+    store.open_check_close();
+}
+
+#[test]
+fn an_index_entry_that_did_not_come_to_the_disk_is_put_in_again_with_those_behind_it() {
+    let store = TestStore::of_two_topics();
+    store.open_check_close();
+    store.killed(store.end, Timestamp(0));
+    let path = store.index_files().pop().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    // The key of one entry; what is left of it could have been put there.
+    let at = index_file::unit_at(100, 20) as usize;
+    bytes[at..at + 4].fill(0);
+    fs::write(&path, bytes).unwrap();
+    store.open_check_close();
+}
+
+#[test]
+fn what_stands_behind_the_last_index_entry_is_zeroed() {
+    let mut store = TestStore::of_two_topics();
+    store.open_check_close();
+    let last = store.forget_newest();
+    fs::File::options()
+        .write(true)
+        .open(store.segment(last.unit.phy.0))
+        .and_then(|file| std::os::unix::fs::FileExt::write_all_at(&file, &[0; 8], last.unit.phy.0 % SEGMENT_LEN))
+        .unwrap();
+    store.killed(last.unit.phy, Timestamp(0));
+    store.open_check_close();
+    let path = store.index_files().pop().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let header = IndexHeader::decode(bytes[..index_file::HEADER_LEN].try_into().unwrap());
+    let used = index_file::unit_at(100, header.next_unit) as usize;
+    assert!(header.next_unit > 1 && bytes[used..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_record_behind_the_flushed_position_that_was_stored_before_the_one_ahead_of_it_ends_the_log() {
+    let mut store = TestStore::new();
+    for _ in 0..3 {
+        store.put("A", 0, 20);
+    }
+    let last = store.forget_newest();
+    // The low bytes of its store time are not there; no checksum covers them.
+    let path = store.segment(0);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = last.unit.phy.0 as usize + 56;
+    assert_eq!(bytes[at..at + 8], last.stored_at.0.to_be_bytes());
+    bytes[at + 4..at + 8].fill(0);
+    fs::write(&path, bytes).unwrap();
+    store.killed(last.unit.phy, Timestamp(0));
+    store.open_check_close();
+}

@@ -10,7 +10,7 @@ use super::super::open_error::{OpenError, io_at};
 use super::super::queues::{QueueView, UnitFile};
 use super::load::segment_start;
 use crate::format::unit::{UNIT_LEN, Unit};
-use crate::io::{fsync_dir, remove_if_present};
+use crate::io::{disk, fsync_dir};
 use crate::types::{PhyOffset, QueueOffset};
 
 /// Removes files that a crash left behind the queue's last: nothing of them was taken, and what they hold would pass for
@@ -25,7 +25,7 @@ pub fn remove_files_behind(dir: &Path, queue: &QueueView) -> io::Result<()> {
         let path = entry?.path();
         if segment_start(&path).is_some_and(|start| start >= kept_end) && path.is_file() {
             tracing::info!(path = %path.display(), "consume queue file without units removed");
-            remove_if_present(&path)?;
+            disk::remove_for_good(&path)?;
         }
     }
     Ok(())
@@ -79,7 +79,7 @@ pub fn rewrite_unit(queue: &QueueView, offset: QueueOffset, unit: &Unit) -> io::
 /// Empties a queue, to be built anew from any offset.
 pub fn drop_files(queue: &QueueView) -> io::Result<()> {
     for file in queue.files().iter() {
-        remove_if_present(file.map().path())?;
+        disk::remove_for_good(file.map().path())?;
     }
     queue.set_files(Vec::new());
     queue.publish_max(QueueOffset(0));
@@ -92,7 +92,7 @@ pub fn cut_queue(queue: &Arc<QueueView>, max: QueueOffset) -> io::Result<()> {
     while let Some(last) = files.last()
         && (last.first() > max || (last.first() == max && files.len() > 1))
     {
-        remove_if_present(last.map().path())?;
+        disk::remove_for_good(last.map().path())?;
         files.pop();
     }
     if let Some(last) = files.last() {

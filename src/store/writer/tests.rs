@@ -128,6 +128,8 @@ struct Bench {
     tasks: Vec<Task>,
     units: Receiver<Vec<DispatchUnit>>,
     keys: Receiver<Vec<KeyEntry>>,
+    /// What the index got, in its order.
+    indexed: Vec<PhyOffset>,
     /// What was shown so far: (queue, queue offset).
     shown: Vec<(u32, u64)>,
     answers: Rc<RefCell<Vec<(u64, PutStatus)>>>,
@@ -181,6 +183,7 @@ impl Bench {
             tasks,
             units,
             keys,
+            indexed: Vec::new(),
             shown: Vec::new(),
             answers: Rc::default(),
             next_put: 0,
@@ -229,7 +232,9 @@ impl Bench {
             while let Some(units) = self.units.pop() {
                 self.shown.extend(units.iter().map(|unit| (unit.queue.0, unit.queue_offset.0)));
             }
-            while self.keys.pop().is_some() {}
+            while let Some(keys) = self.keys.pop() {
+                self.indexed.extend(keys.iter().map(|entry| entry.phy));
+            }
         }
     }
 
@@ -293,6 +298,23 @@ fn on_an_async_node_only_messages_of_sync_topics_wait_for_the_flush() {
     bench.let_one_sync_end();
     assert_eq!(bench.answers(), ok([sync]));
     assert_eq!(bench.shown(), [(0, 0)]);
+}
+
+#[test]
+fn the_index_gets_keys_in_the_order_of_the_log_though_some_messages_are_held() {
+    let mut bench = Bench::new(FlushMode::Async);
+    bench.put(1, DEFAULT);
+    bench.run();
+    assert_eq!(bench.indexed.len(), 1, "nothing is held before it");
+    bench.put(0, SYNC);
+    bench.run();
+    bench.put(1, DEFAULT);
+    bench.put(2, DEFAULT);
+    bench.run();
+    assert_eq!(bench.indexed.len(), 1, "a key is not found before its message is shown, nor out of its place");
+    bench.let_one_sync_end();
+    assert_eq!(bench.indexed.len(), 4);
+    assert!(bench.indexed.is_sorted(), "{:?}", bench.indexed);
 }
 
 #[test]
