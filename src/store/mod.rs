@@ -12,6 +12,8 @@ mod cold_reads;
 mod config_store;
 mod deleted;
 mod disk_watch;
+#[cfg(test)]
+mod edge_tests;
 mod expiry;
 mod index_builder;
 mod keeper;

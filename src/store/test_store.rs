@@ -92,7 +92,7 @@ pub struct TestStore {
     dir: TempDir,
     pub settings: StoreSettings,
     pub sent: Vec<Sent>,
-    counters: HashMap<QueueKey, u64>,
+    pub counters: HashMap<QueueKey, u64>,
     pub end: PhyOffset,
     /// Messages that are nobody's any more; numbers go on behind them.
     retired: Vec<Sent>,
@@ -138,6 +138,11 @@ impl TestStore {
 
     /// The same with an offset of the caller's choice; the next of the queue follows it.
     pub fn put_at(&mut self, queue: QueueKey, offset: QueueOffset, body_len: usize) -> Sent {
+        self.put_flagged(queue, offset, body_len, 0)
+    }
+
+    /// The same with a system flag, which makes it a part of a transaction.
+    pub fn put_flagged(&mut self, queue: QueueKey, offset: QueueOffset, body_len: usize, sys_flag: i32) -> Sent {
         let number = self.sent.len() + self.retired.len();
         let properties = format!("TAGS\u{1}t{number}\u{2}KEYS\u{1}k{number} all\u{2}UNIQ_KEY\u{1}u{number}\u{2}");
         let stored_at = Timestamp(FIRST_STORED_AT + 100 * number as i64);
@@ -147,7 +152,7 @@ impl TestStore {
             topic: &queue.topic,
             queue_id: queue.queue_id as i32,
             flag: 0,
-            sys_flag: 0,
+            sys_flag,
             born_timestamp: stored_at.0,
             born_host: host,
             store_host: host,

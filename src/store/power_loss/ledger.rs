@@ -116,7 +116,7 @@ impl Ledger {
                 }
                 PutStatus::ServiceNotAvailable => {}
                 PutStatus::SegmentNotCreated | PutStatus::Busy { .. } | PutStatus::QueueGone => {
-                    self.sent[*number].state = State::Absent
+                    self.sent[*number].state = State::Absent;
                 }
             }
             offset = offset.advance(1);

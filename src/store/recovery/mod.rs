@@ -185,4 +185,6 @@ fn first_record(segment: &Segment) -> Option<RecordView<'_>> {
 }
 
 #[cfg(test)]
+mod java_states;
+#[cfg(test)]
 mod tests;

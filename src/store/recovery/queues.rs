@@ -316,6 +316,10 @@ impl<'a> QueueRebuild<'a> {
         let expected = newest.map_or(0, |newest| newest.0.saturating_add(1));
         let leaves_out = doubtful.offset.0 > expected;
         let takes_its_place = next.is_some_and(|next| next.0.checked_sub(1) == Some(expected));
+        if !takes_its_place && let Some(phantom) = self.phantom_before(at, doubtful) {
+            self.close_phantom(at, phantom)?;
+            return self.place(at, doubtful);
+        }
         if leaves_out && next.is_some_and(|next| doubtful.offset.0.checked_add(1) == Some(next.0)) {
             // The queue goes on behind it: what was left out is not in the log.
             let queue = self.queues[at].key().to_string();
@@ -455,6 +459,27 @@ impl<'a> QueueRebuild<'a> {
             self.close_slot(at, offset, unit)?;
         }
         Ok(true)
+    }
+
+    /// The slot between a queue's newest record and the next that no message ever had: Java counts a unit of zeros if the log
+    /// is cut while a queue's last file is empty, and goes on behind it (J22). Such a slot is the first of a file.
+    ///
+    /// Its unit is that of the message before: who reads it finds another queue offset there, and steps over it.
+    fn phantom_before(&self, at: usize, next: Place) -> Option<Place> {
+        let newest = self.met[at].newest?;
+        let skipped = newest.offset.advance(1);
+        let is_first_of_file = skipped.0.is_multiple_of(self.settings.consumequeue_len / UNIT_LEN as u64);
+        let follows = skipped.0.checked_add(1) == Some(next.offset.0) && skipped <= self.queues[at].max();
+        (is_first_of_file && follows).then_some(Place { offset: skipped, unit: newest.unit })
+    }
+
+    fn close_phantom(&mut self, at: usize, phantom: Place) -> Result<(), OpenError> {
+        let Place { offset, unit } = phantom;
+        tracing::warn!(queue = %self.queues[at].key(), %offset,
+            "the log has no message of this queue offset, which a Java broker skipped when it counted an empty unit; the reader steps over it");
+        self.close_slot(at, offset, unit)?;
+        self.met[at].newest = Some(phantom);
+        Ok(())
     }
 
     /// Puts a damaged region's unit into a slot, unless one is there that leads into damage as well.

@@ -604,3 +604,36 @@ fn a_log_that_takes_no_writes_retires_nothing() {
     bench.run();
     assert_eq!(end.get(), Some(None));
 }
+
+#[test]
+fn e42_on_a_sync_node_a_message_that_does_not_wait_is_answered_at_once_and_shown_once_flushed() {
+    let mut bench = Bench::new(FlushMode::Sync);
+    let number = bench.put(0, no_wait(DEFAULT));
+    bench.run();
+    assert_eq!(bench.answers(), ok([number]), "no flush has ended yet");
+    bench.pass_ms(100);
+    assert_eq!(bench.shown(), []);
+    assert_eq!(bench.shared.flushed(), PhyOffset(0), "nothing counts as flushed before a flush of it has ended (J11)");
+    bench.let_one_sync_end();
+    assert_eq!(bench.shown(), [(0, 0)]);
+    assert_eq!(bench.shared.flushed(), bench.shared.appended());
+}
+
+#[test]
+fn j18_on_a_full_disk_what_is_stored_is_flushed_all_the_same() {
+    for node in [FlushMode::Async, FlushMode::Sync] {
+        let mut bench = Bench::new(node);
+        bench.put(0, no_wait(DEFAULT));
+        bench.run();
+        bench.shared.set_disk_full(Some("no space".into()));
+        assert!(matches!(bench.try_put(0, DEFAULT), Err(PutRefusal::NotAvailable(why)) if why.contains("no space")));
+        let thorough = bench.shared.settings.flush_thorough_interval_ms + bench.shared.settings.flush_interval_ms;
+        bench.let_all_syncs_end();
+        bench.pass_ms(thorough);
+        assert_eq!(bench.shared.flushed(), bench.shared.appended(), "{node:?}");
+        assert!(bench.shared.flushed() > PhyOffset(0));
+        assert_eq!(bench.shown(), [(0, 0)], "and read");
+        bench.shared.set_disk_full(None);
+        bench.try_put(0, DEFAULT).unwrap();
+    }
+}
