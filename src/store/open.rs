@@ -55,8 +55,18 @@ pub(super) fn open_saving(
     memory_len: u64,
     save_interval: Duration,
 ) -> Result<OpenedStore, OpenError> {
+    let lock = StoreLock::take(&settings.root)?;
+    open_locked(settings, lock, memory_len, save_interval)
+}
+
+/// The same for who has the lock.
+pub(super) fn open_locked(
+    settings: StoreSettings,
+    lock: StoreLock,
+    memory_len: u64,
+    save_interval: Duration,
+) -> Result<OpenedStore, OpenError> {
     let layout = Layout::new(&settings.root);
-    let lock = StoreLock::take(layout.root())?;
     refuse_foreign(&layout)?;
     let mut tables = config_store::load(&layout)?;
     let mut births = Births::load(&layout)?;
