@@ -17,6 +17,8 @@ mod layout;
 mod open;
 mod open_error;
 mod outlet;
+#[cfg(test)]
+mod power_loss;
 mod progress;
 mod quarantine;
 mod queues;

@@ -47,6 +47,36 @@ pub fn dirty_pages(path: &Path) -> u64 {
     if result == 0 { stat[1] } else { 0 }
 }
 
+/// Small files, and a store below `root`.
+pub fn settings(root: PathBuf) -> StoreSettings {
+    StoreSettings {
+        root,
+        store_host: "127.0.0.1:10911".parse().unwrap(),
+        append: AppendMode::Buffered,
+        sync_call: Some(SyncCall::ODsync),
+        segment_len: SEGMENT_LEN,
+        consumequeue_len: QUEUE_FILE_LEN,
+        index_slots: 100,
+        index_entries: 400,
+        flush: FlushMode::Async,
+        flush_interval_ms: 500,
+        flush_least_pages: 4,
+        flush_thorough_interval_ms: 10_000,
+        sync_timeout_ms: 2500,
+        consumequeue_flush_interval_ms: 1000,
+        consumequeue_thorough_interval_ms: 60_000,
+        zero_ahead: ZeroAhead::Off,
+        index: true,
+        property_crc: false,
+        delays_ms: vec![1000, 5000],
+        inflight_len_max: 1 << 20,
+        inflight_count_max: 1000,
+        put_wait_ms_max: 200,
+        read: ReadSettings::default(),
+        checksums: Checksums::Body,
+    }
+}
+
 /// A message as it was put into the log.
 #[derive(Clone, Debug)]
 pub struct Sent {
@@ -77,32 +107,7 @@ impl TestStore {
     }
 
     fn within(dir: TempDir) -> TestStore {
-        let settings = StoreSettings {
-            root: dir.path().join("store"),
-            store_host: "127.0.0.1:10911".parse().unwrap(),
-            append: AppendMode::Buffered,
-            sync_call: Some(SyncCall::ODsync),
-            segment_len: SEGMENT_LEN,
-            consumequeue_len: QUEUE_FILE_LEN,
-            index_slots: 100,
-            index_entries: 400,
-            flush: FlushMode::Async,
-            flush_interval_ms: 500,
-            flush_least_pages: 4,
-            flush_thorough_interval_ms: 10_000,
-            sync_timeout_ms: 2500,
-            consumequeue_flush_interval_ms: 1000,
-            consumequeue_thorough_interval_ms: 60_000,
-            zero_ahead: ZeroAhead::Off,
-            index: true,
-            property_crc: false,
-            delays_ms: vec![1000, 5000],
-            inflight_len_max: 1 << 20,
-            inflight_count_max: 1000,
-            put_wait_ms_max: 200,
-            read: ReadSettings::default(),
-            checksums: Checksums::Body,
-        };
+        let settings = settings(dir.path().join("store"));
         TestStore { dir, settings, sent: Vec::new(), counters: HashMap::new(), end: PhyOffset(0) }
     }
 
