@@ -66,9 +66,9 @@ fn main() {
         clean("clean_1000_segments", &settings);
     }
     if is_wanted("clean_10000_queues") {
-        let limit = rustix::process::Rlimit { current: Some(60_000), maximum: None };
-        let raised = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        let limit = rustix::process::Rlimit { maximum: raised.maximum, ..limit };
+        // A file a queue is open.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let limit = rustix::process::Rlimit { current: limit.maximum, ..limit };
         if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit) {
             eprintln!("clean_10000_queues: left out, the limit of open files cannot be raised: {error}");
             return;

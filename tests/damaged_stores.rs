@@ -372,7 +372,7 @@ fn files_of_a_wrong_size_and_missing_ones_in_the_middle_are_refused_and_nothing_
 fn lost_consume_queues_and_index_are_built_again_byte_for_byte() {
     let mut node = small_node();
     let mut client = node.client(HeaderType::Json);
-    for number in 0..1500 {
+    for number in 0..3000 {
         let (topic, queue) = (["Damaged", "Other"][number % 2], number / 2 % 4);
         let properties = match number % 3 {
             0 => format!("TAGS=t{};KEYS=k{};", number % 7, number % 11),

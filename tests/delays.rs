@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{Client, HEADER_TYPES, Node, Request};
+use kerolox::format::config_files::DelayOffsetsFile;
 use kerolox::format::unit::{UNIT_LEN, Unit};
 use kerolox::types::{PhyOffset, TagsCode};
 
@@ -102,4 +103,41 @@ fn damaged_records_and_units_are_stepped_over_once_and_all_others_come_in_order(
     assert_eq!(client.pull_until(TOPIC, 3, 1).bodies(), ["later"]);
     assert_eq!(client.max_offset(TOPIC), 4);
     assert_eq!(node.log().matches(STEPPED_OVER).count(), 5);
+}
+
+/// T18 of the cases.
+#[test]
+fn t18_a_saved_position_beyond_its_level_comes_back_to_the_end_and_what_follows_is_delivered() {
+    let mut node = Node::start();
+    let mut client = node.client(HEADER_TYPES[0]);
+    let asked = Request::send("Beyond").properties("DELAY=3");
+    for _ in 0..74 {
+        client.put(&asked);
+    }
+    assert!(node.stop().success());
+    let saved = node.root().join("config/delayOffset.json");
+    fs::write(&saved, "{\n\t\"offsetTable\":{3:77\n\t}\n}").expect("the position can be written");
+    node.start_again();
+    await_log(&node, "delay position lay outside its queue", 1);
+    let log = node.log();
+    let line = log.lines().find(|line| line.contains("delay position lay outside its queue")).expect("it was there");
+    assert!(["level=3", "saved=77", "now=74"].iter().all(|part| line.contains(part)), "{line}");
+    let mut client = node.client(HEADER_TYPES[1]);
+    let sent = Instant::now();
+    client.put(&asked.body("late"));
+    let answer = client.pull_until("Beyond", 0, 1);
+    assert!(sent.elapsed() >= Duration::from_millis(9_900), "{:?}", sent.elapsed());
+    assert_eq!(answer.bodies(), ["late"], "the 74 before it were passed");
+    let record = &answer.records()[0];
+    let waited = record.store_timestamp().0 - record.born_timestamp();
+    assert!(waited > 9_900, "{waited}");
+    let deadline = Instant::now() + Duration::from_secs(15);
+    let position = || {
+        let file = DelayOffsetsFile::decode(&fs::read(&saved).expect("the file is there")).expect("it is whole");
+        file.table.get(&3).copied()
+    };
+    while position() != Some(75) {
+        assert!(Instant::now() < deadline, "{:?}", position());
+        thread::sleep(Duration::from_millis(50));
+    }
 }

@@ -474,3 +474,32 @@ fn levels_that_java_would_change_silently_are_refused_at_start() {
     let told = String::from_utf8_lossy(&run.stderr);
     assert!(!run.status.success() && told.contains("warning_percent = 98") && told.contains("35 to 90"), "{told}");
 }
+
+/// Defect J21: nothing stumbles over a queue whose last file is full to the last unit.
+#[test]
+fn j21_a_queue_that_has_expired_with_its_last_file_exactly_full_hinders_nothing() {
+    let mut ages = vec![("Full", 100); 10];
+    ages.extend([(TOPIC, 100); 8]);
+    let mut node = node_on(&ages, &[]);
+    let mut client = node.client(HEADER_TYPES[0]);
+    delete_expired(&mut client);
+    until("ten segments go", || min_offset(&mut client, "Full") == 40);
+    for restart in [false, true] {
+        if restart {
+            assert!(node.stop().success());
+            node.start_again();
+            client = node.client(HEADER_TYPES[0]);
+        }
+        assert_eq!(client.ask(&Request::new(request::CLEAN_EXPIRED_CONSUMEQUEUE)).code, response::SUCCESS);
+        assert_eq!((min_offset(&mut client, "Full"), client.max_offset("Full")), (40, 40));
+        assert_eq!(code_and_next(&client.ask(&Request::pull("Full", 40))), (19, 40));
+        assert_eq!(queue_files(&node, "Full"), [3], "the last file stays");
+    }
+    // Those that come behind it in a pass are cleaned as well.
+    delete_expired(&mut client);
+    until("the other's segments go", || min_offset(&mut client, TOPIC) == 28);
+    until("its files go", || queue_files(&node, TOPIC) == [2, 3]);
+    assert_eq!(client.put(&Request::send("Full").body("next")).number("queueOffset"), 40);
+    assert_eq!(client.pull_until("Full", 40, 1).bodies(), ["next"]);
+    until("it has a file of its own", || queue_files(&node, "Full").contains(&4));
+}

@@ -534,3 +534,84 @@ fn a_node_starts_again_at_once_after_a_kill_with_connections_in_time_wait() {
     }
     drop(TcpStream::connect(node.broker));
 }
+
+/// Rule R18, and what an older broker or a tool of Java's may rely on.
+#[test]
+fn r18_nothing_of_ours_lies_in_a_folder_of_javas() {
+    let mut node = Node::with(&[("flush.mode", "\"sync\"")]);
+    for killed in [false, true, true, false] {
+        let mut client = node.client(HeaderType::Json);
+        for properties in ["KEYS=k;", "DELAY=1;"] {
+            client.put(&Request::send("Ours").properties(properties));
+        }
+        client.pull_until("Ours", 0, 1);
+        if killed {
+            node.kill();
+        } else {
+            assert!(node.stop().success());
+        }
+        let names = |dir: &str| -> Vec<String> {
+            let entries = fs::read_dir(node.root().join(dir)).expect("the folder is there");
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        };
+        for name in names("") {
+            let known = ["abort", "checkpoint", "commitlog", "config", "consumequeue", "index", "kerolox", "lock"];
+            assert!(known.contains(&&*name), "{name}");
+        }
+        let is_number = |name: &String, len| name.len() == len && name.bytes().all(|byte| byte.is_ascii_digit());
+        assert!(names("commitlog").iter().all(|name| is_number(name, 20)), "{:?}", names("commitlog"));
+        assert!(names("index").iter().all(|name| is_number(name, 17)), "{:?}", names("index"));
+        for topic in names("consumequeue") {
+            for queue in names(&format!("consumequeue/{topic}")) {
+                let files = names(&format!("consumequeue/{topic}/{queue}"));
+                assert!(is_number(&queue, queue.len()) && files.iter().all(|name| is_number(name, 20)), "{files:?}");
+            }
+        }
+        for name in names("config") {
+            let known = ["topics", "subscriptionGroup", "consumerOffset", "consumerFilter", "delayOffset"];
+            let table = name.trim_end_matches(".bak").trim_end_matches(".tmp").trim_end_matches(".json");
+            assert!(known.contains(&table), "{name}");
+        }
+        node.start_again();
+    }
+}
+
+/// T10 (a) of the cases, and E40.
+#[test]
+fn t10_a_torn_or_empty_table_of_offsets_is_taken_from_its_predecessor_which_is_told() {
+    let mut node = Node::start();
+    let mut client = node.client(HeaderType::Json);
+    client.put(&Request::send("Kept"));
+    client.pull_until("Kept", 0, 1);
+    let of_group = |code| Request::queue(code, "Kept").with("consumerGroup", "test_group");
+    let commit = |client: &mut Client, offset: u32| {
+        let answer = client.ask(&of_group(request::UPDATE_CONSUMER_OFFSET).with("commitOffset", offset));
+        assert_eq!(answer.code, response::SUCCESS, "{answer:?}");
+    };
+    commit(&mut client, 7);
+    assert!(node.stop().success());
+    let path = node.root().join("config/consumerOffset.json");
+    let whole = fs::read(&path).unwrap();
+    for kept in [0, whole.len() / 2, whole.len() - 1] {
+        fs::write(path.with_extension("json.bak"), &whole).unwrap();
+        fs::write(&path, &whole[..kept]).unwrap();
+        let logged = node.log().len();
+        node.start_again();
+        let log = node.log()[logged..].to_owned();
+        let told = |line: &&str| line.contains("WARN") && line.contains("consumerOffset.json");
+        assert!(log.lines().any(|line| told(&line)), "{kept}: {log}");
+        let found = node.client(HeaderType::Json).ask(&of_group(request::QUERY_CONSUMER_OFFSET));
+        assert_eq!(found.number("offset"), 7, "{kept}");
+        let aside = fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+        let aside: Vec<_> =
+            aside.filter(|path| path.to_str().unwrap().contains("consumerOffset.json.corrupt-")).collect();
+        // Of an empty one there is nothing to keep.
+        assert_eq!(aside.len(), usize::from(kept > 0), "{aside:?}");
+        for path in aside {
+            assert_eq!(fs::read(&path).unwrap(), whole[..kept]);
+            fs::remove_file(path).unwrap();
+        }
+        assert!(node.stop().success());
+        assert_eq!(fs::read(&path).unwrap(), whole, "saved anew");
+    }
+}

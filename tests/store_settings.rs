@@ -2,8 +2,10 @@
 
 mod harness;
 
-use harness::{HEADER_TYPES, Node, Request};
+use harness::{HEADER_TYPES, Node, Request, separated};
 use kerolox::format::record::Seal;
+use kerolox::types::properties;
+use kerolox::wire::batch::{self, BatchEntry};
 use kerolox::wire::code::{request, response};
 
 const TOPIC: &str = "Settings";
@@ -66,4 +68,28 @@ fn without_an_index_nothing_is_found_by_key_and_everything_else_works() {
         found = client.ask(&query("l"));
     }
     assert_eq!(found.code, response::SUCCESS, "{found:?}");
+}
+
+#[test]
+fn j19_a_seal_never_runs_into_the_last_value_of_a_message_of_a_batch() {
+    let node = Node::with(&[("store.property_crc", "true")]);
+    let entry = |properties: &str| {
+        let properties = separated(properties);
+        batch::encode(&[BatchEntry { flag: 0, body: b"sealed", properties: &properties }])
+    };
+    let texts = ["A=open", "A=closed;", ""];
+    let body: Vec<u8> = texts.iter().flat_map(|text| entry(text)).collect();
+    for header_type in HEADER_TYPES {
+        let topic = format!("{header_type:?}");
+        let mut client = node.client(header_type);
+        client.put(&Request::send(&topic).with("m", "true").body(body.clone()));
+        let pulled = client.pull_until(&topic, 0, texts.len());
+        let values: Vec<_> = pulled
+            .records()
+            .iter()
+            .map(|record| properties::get(record.properties(), "A").map(str::to_owned))
+            .collect();
+        assert_eq!(values, [Some("open".to_owned()), Some("closed".to_owned()), None]);
+        assert!(pulled.records().iter().all(|record| record.seal() == Seal::Right));
+    }
 }

@@ -461,3 +461,35 @@ fn a_message_given_back_is_tried_again_later_and_buried_at_the_limit() {
         assert_eq!(client.ask(&back(place(&first) + 1)).code, response::SYSTEM_ERROR);
     });
 }
+
+/// E11 and E13 of the edge cases: the node compares hashes, and the client texts.
+#[test]
+fn e11_e13_tags_with_one_hash_come_together_and_a_message_without_a_tag_only_to_who_takes_all() {
+    let node = Node::start();
+    with_both(&node, |client, topic| {
+        for (body, properties) in [
+            ("Aa", "TAGS=Aa"),
+            ("none", ""),
+            ("BB", "TAGS=BB"),
+            ("polygenelubricants", "TAGS=polygenelubricants"),
+            ("中文", "TAGS=中文"),
+        ] {
+            client.put(&Request::send(topic).properties(properties).body(body));
+        }
+        client.pull_until(topic, 0, 5);
+        for (expression, bodies) in [
+            ("Aa", &["Aa", "BB"][..]),
+            ("BB", &["Aa", "BB"]),
+            ("polygenelubricants", &["polygenelubricants"]),
+            ("中文", &["中文"]),
+            ("Aa || 中文", &["Aa", "BB", "中文"]),
+            ("*", &["Aa", "none", "BB", "polygenelubricants", "中文"]),
+        ] {
+            let answer = client.ask(&Request::pull(topic, 0).with("subscription", expression));
+            assert_eq!(
+                (answer.code, answer.bodies()),
+                (response::SUCCESS, bodies.iter().map(|b| b.to_string()).collect())
+            );
+        }
+    });
+}

@@ -2,6 +2,7 @@
 
 mod harness;
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{Answer, Client, HEADER_TYPES, Node, Request, separated};
@@ -422,4 +423,94 @@ fn what_was_acknowledged_is_there_after_a_stop_and_after_a_kill_in_sync_mode() {
     node.start_again();
     let expected: Vec<String> = (0..20).map(|index| index.to_string()).collect();
     assert_eq!(node.client(HEADER_TYPES[0]).pull_until("Kept", 0, 20).bodies(), expected);
+}
+
+/// T11 of the cases.
+#[test]
+fn t11_batches_of_many_connections_to_one_queue_stay_whole_and_in_their_order() {
+    const CONNECTIONS: usize = 8;
+    const BATCHES: usize = 200;
+    const SIZE: usize = 16;
+    const TOPIC: &str = "Batches";
+    let node = Node::start();
+    // Its template gives it four queues; one is used.
+    node.client(HEADER_TYPES[0]).put(&Request::send(TOPIC).with("e", 1));
+    let mut firsts: Vec<(i64, String)> = thread::scope(|scope| {
+        let senders: Vec<_> = (0..CONNECTIONS)
+            .map(|sender| {
+                let node = &node;
+                scope.spawn(move || {
+                    let mut client = node.client(HEADER_TYPES[sender % 2]);
+                    let send = |number| {
+                        let name = format!("{sender} {number}");
+                        let bodies: Vec<_> = (0..SIZE).map(|at| format!("{name} {at}")).collect();
+                        let body = batch_of(&bodies.iter().map(String::as_str).collect::<Vec<_>>());
+                        let asked = Request::send(TOPIC).code(request::SEND_BATCH_MESSAGE).with("m", "true").body(body);
+                        (client.put(&asked).number("queueOffset"), name)
+                    };
+                    (0..BATCHES).map(send).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        senders.into_iter().flat_map(|sender| sender.join().expect("every batch is stored")).collect()
+    });
+    // The offsets that were answered follow each other by whole batches, ...
+    firsts.sort_unstable();
+    let expected = (0..CONNECTIONS * BATCHES).map(|batch| (batch * SIZE) as i64);
+    assert!(firsts.iter().map(|(first, _)| *first).eq(expected));
+    // ... a connection's in the order in which it sent, ...
+    for sender in 0..CONNECTIONS {
+        let own = firsts.iter().filter(|(_, name)| name.starts_with(&format!("{sender} ")));
+        assert!(own.map(|(_, name)| name.clone()).eq((0..BATCHES).map(|number| format!("{sender} {number}"))));
+    }
+    // ... and at each stands what was sent, further on in the log than what is before it.
+    let mut client = node.client(HEADER_TYPES[1]);
+    let (mut offset, mut end) = (0, 0);
+    while offset < CONNECTIONS * BATCHES * SIZE {
+        let pulled = client.pull_until(TOPIC, offset as i64, 1);
+        for record in pulled.records() {
+            let body = format!("{} {}", firsts[offset / SIZE].1, offset % SIZE);
+            assert_eq!((record.queue_offset().0, record.body()), (offset as u64, body.as_bytes()));
+            assert!(record.phy().0 >= end);
+            end = record.phy().0 + u64::from(record.total_len());
+            offset += 1;
+        }
+    }
+    assert_eq!(client.max_offset(TOPIC), (CONNECTIONS * BATCHES * SIZE) as i64);
+}
+
+/// T17 of the cases: what is at a limit is stored, what is beyond it is told so, and the connection serves on.
+#[test]
+fn t17_each_limit_holds_to_the_byte_and_costs_no_connection() {
+    let node = Node::start();
+    with_both(&node, |client, topic| {
+        let rest = PROPERTIES_LEN_MAX - ADDED_LEN - "UNIQ_KEY=u;a=;".len();
+        let text = |len: usize| format!("UNIQ_KEY=u;a={};", "v".repeat(len));
+        let sized = |len: usize| Request::send(topic).body(vec![b'x'; len]);
+        let cases = [
+            (sized(4_194_304), response::SUCCESS),
+            (sized(4_194_305), response::MESSAGE_ILLEGAL),
+            (Request::send(&"t".repeat(127)), response::SUCCESS),
+            (Request::send(&"t".repeat(128)), response::INVALID_PARAMETER),
+            (Request::send("with.dot"), response::INVALID_PARAMETER),
+            // What the node adds counts towards the 32,767.
+            (Request::send(topic).properties(&text(rest)), response::SUCCESS),
+            (Request::send(topic).properties(&text(rest + 1)), response::MESSAGE_ILLEGAL),
+            (Request::send(topic).properties(&text(32_768)), response::MESSAGE_ILLEGAL),
+            (Request::send(topic).with("e", 3), response::SUCCESS),
+            (Request::send(topic).with("e", 4), response::INVALID_PARAMETER),
+            // A group of such a name is never made.
+            (Request::pull(topic, 0).with("consumerGroup", "g".repeat(120)), response::SUCCESS),
+            (Request::pull(topic, 0).with("consumerGroup", "g".repeat(121)), response::SUBSCRIPTION_GROUP_NOT_EXIST),
+        ];
+        client.put(&Request::send(topic).body("first"));
+        client.pull_until(topic, 0, 1);
+        for (number, (asked, code)) in cases.iter().enumerate() {
+            let answer =
+                if *code == response::SUCCESS && asked.has("b") { client.put(asked) } else { client.ask(asked) };
+            assert_eq!(answer.code, *code, "case {number}: {}", answer.remark);
+            let next = client.put(&Request::send(topic).with("e", 2));
+            assert_eq!(next.number("queueOffset"), number as i64, "the connection serves on");
+        }
+    });
 }

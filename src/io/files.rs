@@ -152,6 +152,46 @@ mod tests {
         assert!(!dir.path().join("config/topics.json.tmp").exists());
     }
 
+    /// A process that is killed at its `n`th change of a file.
+    struct Killed {
+        left: std::cell::Cell<u32>,
+    }
+
+    impl crate::io::tap::Tap for Killed {
+        fn ask(&self, _: &disk::Change<'_>) -> io::Result<disk::Answer> {
+            let left = self.left.get();
+            self.left.set(left.saturating_sub(1));
+            if left == 0 { Err(io::Error::other("killed")) } else { Ok(disk::Answer::Do) }
+        }
+    }
+
+    #[test]
+    fn t10_a_replacement_that_is_killed_at_any_step_leaves_one_of_the_last_two_values_whole() {
+        let mut steps = 0;
+        loop {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("consumerOffset.json");
+            let values: [&[u8]; 3] = [b"the oldest, which nobody asks for", b"before", b"new and longer"];
+            replace_keeping_old(&path, values[0]).unwrap();
+            replace_keeping_old(&path, values[1]).unwrap();
+            let watch = crate::io::tap::Watch::start(std::rc::Rc::new(Killed { left: steps.into() }));
+            let ended = replace_keeping_old(&path, values[2]);
+            drop(watch);
+            let found = fs::read(&path).unwrap();
+            assert!(values[1..].contains(&&found[..]), "{steps}: {found:?}");
+            let bak = fs::read(dir.path().join("consumerOffset.json.bak"));
+            assert!(bak.is_ok_and(|bak| values.contains(&&bak[..])) || found == values[1], "{steps}");
+            // What was left half done is in nobody's way.
+            replace_keeping_old(&path, b"next").unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"next");
+            if ended.is_ok() {
+                break;
+            }
+            steps += 1;
+        }
+        assert!(steps >= 5, "{steps} steps were found");
+    }
+
     #[test]
     fn a_full_length_file_has_its_length_and_keeps_what_was_in_it() {
         let dir = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ use crate::dispatch::Receiver;
 use crate::format::names;
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, SharedMap, fsync_dir, remove_if_present};
-use crate::types::{QueueOffset, ShardId, TagsCode, Timestamp};
+use crate::types::{QueueHandle, QueueOffset, ShardId, TagsCode, Timestamp};
 
 /// Blocks of a consume queue file are reserved in portions that double up to this, so that ten thousand small queues
 /// stay small.
@@ -155,6 +155,12 @@ impl Builder {
         if state.stopped || unit.queue_offset.0 < state.next {
             return true; // stopped, or built already
         }
+        if state.view.is_gone() {
+            // Nobody reads it any more, and its files are on their way out.
+            state.stopped = true;
+            state.file = None;
+            return true;
+        }
         if unit.queue_offset.0 > state.next {
             tracing::error!(queue = %state.view.key(), expected = state.next, found = %unit.queue_offset,
                 "a consume queue misses units; it is stopped and will be rebuilt at the next start");
@@ -229,15 +235,21 @@ impl Builder {
         let first = QueueOffset(next.0 - next.0 % units);
         let dir = queue_dir(&self.layout.consumequeue(), view.key());
         let path = dir.join(names::segment_name(first.0 * UNIT_LEN as u64));
+        let owner = Arc::clone(&view);
         let file = self
             .blocking
             .run(move || {
+                // The folder of a deleted topic is moved away on this thread: not to be made again after that.
+                if owner.is_gone() {
+                    return Ok(None);
+                }
                 let map = SharedMap::open(&path, len)?;
                 let used = (next.0 - first.0) * UNIT_LEN as u64;
                 map.reserve(used + RESERVE_LEN_MIN)?;
-                Ok::<_, io::Error>(Arc::new(UnitFile::new(first, map)))
+                Ok::<_, io::Error>(Some(Arc::new(UnitFile::new(first, map))))
             })
             .await?;
+        let Some(file) = file.filter(|_| !view.is_gone()) else { return Ok(()) };
         view.push_file(Arc::clone(&file));
         self.made_in.borrow_mut().insert(dir);
         let mut states = self.states.borrow_mut();
@@ -245,6 +257,21 @@ impl Builder {
         state.file = Some(file);
         state.dirty = false;
         Ok(())
+    }
+
+    /// Lets go of the files of queues whose topics were deleted, as far as they are of this shard.
+    pub fn forget(&self, queues: &[QueueHandle], shard: ShardId) {
+        let mut states = self.states.borrow_mut();
+        for queue in queues.iter().filter(|queue| queue.owner(self.shard_count) == shard) {
+            let slot = queue.index() / self.shard_count;
+            self.queues[queue.index()].set_files(Vec::new());
+            self.dirty.borrow_mut().retain(|dirty| dirty.slot != slot);
+            if let Some(Some(state)) = states.get_mut(slot) {
+                state.stopped = true;
+                state.file = None;
+                state.dirty = false;
+            }
+        }
     }
 
     fn publish(&self, touched: &mut Vec<usize>) {
@@ -281,7 +308,7 @@ impl Builder {
                 let queues: Vec<_> = handles.map(|handle| Arc::clone(&self.queues[handle])).collect();
                 handle += queues.len() * self.shard_count;
                 let looked_at = self.blocking.run(move || {
-                    let found = queues.into_iter().map(|queue| {
+                    let found = queues.into_iter().filter(|queue| !queue.is_gone()).map(|queue| {
                         let expired = queue.expired(log_min);
                         (queue, expired)
                     });
@@ -305,6 +332,9 @@ impl Builder {
         let removed = self.blocking.run(move || {
             for file in files {
                 let path = file.map().path();
+                if queue.is_gone() {
+                    return Ok(()); // the name may be another file's by now
+                }
                 // Gone from the list only with its name: what a clean stop notes must be what the next start finds.
                 remove_if_present(path).map_err(|error| format!("{}: {error}", path.display()))?;
                 queue.remove_oldest_file(&file);

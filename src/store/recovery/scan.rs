@@ -7,6 +7,7 @@
 use std::fs;
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::super::layout::Layout;
@@ -28,8 +29,8 @@ use crate::types::{PhyOffset, Timestamp};
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// The clock is looked at once in so many bytes.
 const CLOCK_EVERY: u64 = 1 << 20;
-/// So much is read ahead of the scan.
-const READ_AHEAD: u64 = 16 << 20;
+/// So much is read ahead of the scan, in halves.
+const READ_AHEAD: u64 = 32 << 20;
 
 /// The log as it is scanned.
 pub struct LogScan<'a> {
@@ -66,6 +67,7 @@ struct Walk {
     reported: Instant,
     clock_at: PhyOffset,
     ahead_to: PhyOffset,
+    read_ahead: Option<ReadAhead>,
 }
 
 impl<'a> LogScan<'a> {
@@ -108,6 +110,7 @@ impl<'a> LogScan<'a> {
             reported: now,
             clock_at: at,
             ahead_to: at,
+            read_ahead: None,
         };
         self.synced_to = self.flushed.unwrap_or(from).min(at);
         let mut end = at;
@@ -196,7 +199,7 @@ impl<'a> LogScan<'a> {
                         walk.last_stored_at = view.store_timestamp();
                         continue;
                     }
-                    if rebuild.take(&view)? == Taken::InItsQueue {
+                    if rebuild.take(&view)? != Taken::Damaged {
                         walk.last_stored_at = walk.last_stored_at.max(view.store_timestamp());
                     }
                     continue;
@@ -277,10 +280,14 @@ impl<'a> LogScan<'a> {
         rebuild: &mut Rebuild<'_>,
     ) -> Result<(), ScanError> {
         walk.clock_at = at.advance(CLOCK_EVERY).min(segment.end());
-        if at.advance(READ_AHEAD / 2) >= walk.ahead_to && walk.ahead_to < segment.end() {
+        while walk.ahead_to < at.advance(READ_AHEAD)
+            && let Some(segment) = self.segment_of(walk.ahead_to.max(at))
+        {
             let from = walk.ahead_to.max(at);
-            segment.read_ahead(from, READ_AHEAD);
-            walk.ahead_to = from.advance(READ_AHEAD);
+            let end = from.advance(READ_AHEAD / 2).min(segment.end());
+            let thread = walk.read_ahead.get_or_insert_with(ReadAhead::start);
+            thread.order(segment, from, end.since(from));
+            walk.ahead_to = end;
         }
         if walk.reported.elapsed() > PROGRESS_INTERVAL {
             walk.reported = Instant::now();
@@ -356,6 +363,28 @@ impl<'a> LogScan<'a> {
             quarantine::save(self.layout, self.list)?;
         }
         Ok(())
+    }
+}
+
+/// A thread that has the kernel read what the scan comes to next: bringing pages in costs as much as looking at them. It
+/// ends with what holds it.
+struct ReadAhead {
+    orders: SyncSender<(Arc<Segment>, PhyOffset, u64)>,
+}
+
+impl ReadAhead {
+    fn start() -> ReadAhead {
+        let (orders, taken) = sync_channel::<(Arc<Segment>, PhyOffset, u64)>(4);
+        let run = move || taken.iter().for_each(|(segment, from, len)| segment.read_ahead(from, len));
+        if let Err(error) = std::thread::Builder::new().name("read-ahead".to_owned()).spawn(run) {
+            tracing::warn!(%error, "no thread to read ahead; the scan may take longer");
+        }
+        ReadAhead { orders }
+    }
+
+    /// Lost if the thread is behind: the scan then reads for itself.
+    fn order(&self, segment: &Arc<Segment>, from: PhyOffset, len: u64) {
+        let _ = self.orders.try_send((Arc::clone(segment), from, len));
     }
 }
 

@@ -210,9 +210,9 @@ fn a_file_left_behind_the_end_of_a_queue_is_not_used_again() {
 
 #[test]
 fn a_log_that_begins_in_mid_queue_gives_a_queue_that_begins_there() {
-    for with_empty_file in [false, true] {
+    for (first, with_empty_file) in [(17, false), (17, true), (7, false), (7, true)] {
         let queue = QueueKey::new("A", 0);
-        let mut store = TestStore::beginning_at(2 * SEGMENT_LEN, &queue, 17);
+        let mut store = TestStore::beginning_at(2 * SEGMENT_LEN, &queue, first);
         for _ in 0..9 {
             store.put("A", 0, 300);
         }
@@ -222,8 +222,9 @@ fn a_log_that_begins_in_mid_queue_gives_a_queue_that_begins_there() {
             fs::write(path, [0; QUEUE_FILE_LEN as usize]).unwrap();
         }
         store.open_check_close();
-        let file = fs::read(store.queue_file("A", 0, 17)).unwrap();
+        let file = fs::read(store.queue_file("A", 0, first)).unwrap();
         assert_eq!(file[..7 * UNIT_LEN], Unit::PRE_BLANK.encode().repeat(7));
+        assert_ne!(file[7 * UNIT_LEN..][..UNIT_LEN], Unit::PRE_BLANK.encode());
         store.killed(store.end, ALL_SAFE);
         store.open_check_close();
     }
