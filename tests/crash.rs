@@ -26,7 +26,7 @@ use kerolox::format::config_files::ConsumerOffsetsFile;
 use kerolox::wire::HeaderType;
 use kerolox::wire::code::{request, response};
 use rustix::process::{Pid, Signal, kill_process};
-use stored::{Shape, StoredLog, copy_folder, files_below};
+use stored::{Shape, StoredLog, copy_folder, ends_of_full_index_files, files_below};
 use tempfile::TempDir;
 
 /// Files so small that a round rolls all kinds of them.
@@ -418,6 +418,9 @@ fn a_stop_under_load_loses_nothing() {
             let newest = StoredLog::read(&node.root(), SMALL).records.last().map(|stored| stored.stored_at);
             let checkpoint = checkpoint(&node);
             assert_eq!((Some(checkpoint.physic.0), Some(checkpoint.logics.0)), (newest, newest));
+            let full = ends_of_full_index_files(&node.root(), SMALL);
+            assert!(!full.is_empty(), "the index has rolled");
+            assert!(checkpoint.index.0 == 0 || full.contains(&checkpoint.index.0), "{checkpoint:?} {full:?}");
             let logged = node.log().len();
             node.start_again();
             assert!(node.log()[logged..].contains("clean start, no scan needed"), "{}", &node.log()[logged..]);
