@@ -392,3 +392,44 @@ fn what_one_connection_asks_of_another_shard_is_answered_in_full_even_when_it_pi
         }
     }
 }
+
+/// A deletion reaches every shard: who waits there is answered, what is built there lets go of its files, and no send that
+/// was on its way comes into the next topic of the name.
+#[test]
+fn a_topic_is_deleted_on_all_shards() {
+    let Some(node) = two_shards() else { return };
+    let mut clients = clients(&node);
+    for round in 0..3 {
+        for (index, client) in clients.iter_mut().enumerate() {
+            let queue = index % QUEUES;
+            for n in 0..2 {
+                let answer = client.put(&Request::send("T").with("e", queue));
+                let before = (index / QUEUES * 2 + n) as i64;
+                assert_eq!((answer.number("queueId"), answer.number("queueOffset")), (queue as i64, before), "{round}");
+            }
+        }
+        for (index, client) in clients.iter_mut().enumerate() {
+            let held =
+                Request::pull("T", 1_000_000).with("queueId", index % QUEUES).with("suspendTimeoutMillis", 30_000);
+            let end = (CLIENTS / QUEUES * 2) as i64;
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let asked = Request::queue(request::GET_MAX_OFFSET, "T").with("queueId", index % QUEUES);
+            while client.ask(&asked).number("offset") < end {
+                assert!(Instant::now() < deadline, "all is shown");
+            }
+            client.send(&held.with("queueOffset", end).with("sysFlag", 6));
+        }
+        let mut admin = node.client(HeaderType::Json);
+        done(&mut admin, &Request::new(request::DELETE_TOPIC_IN_BROKER).with("topic", "T"));
+        for client in &mut clients {
+            let answer = client.read_within(Duration::from_secs(20)).expect("an answer to the held pull");
+            assert_eq!(answer.code, response::TOPIC_NOT_EXIST, "{answer:?}");
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let maps = || std::fs::read_to_string(format!("/proc/{}/maps", node.pid())).unwrap();
+        while maps().lines().any(|line| line.contains("/T/")) {
+            assert!(Instant::now() < deadline, "its files are let go of:\n{}", maps());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

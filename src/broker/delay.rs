@@ -495,6 +495,9 @@ impl Delivery {
             // It was deleted while the message waited: nobody can read it any more.
             return Fate::Lost { why: format!("there is no topic {topic} any more") };
         };
+        if directory.births.is_old(topic, record.phy()) {
+            return Fate::Lost { why: format!("the topic {topic} was deleted after it was sent, and made again") };
+        }
         // Nobody waits for the copy; that of a sync topic is shown once it is flushed.
         let flush = PutFlush { topic: directory.topics.get(topic).and_then(|topic| topic.flush()), may_wait: false };
         drop(directory);
@@ -520,6 +523,8 @@ impl Delivery {
                     Fate::Put { copy_end: outcome.phy.advance(len) }
                 }
                 PutStatus::Busy { .. } => stays("the store is busy"),
+                // The next try finds no topic.
+                PutStatus::QueueGone => stays("its topic was deleted meanwhile"),
                 PutStatus::ServiceNotAvailable | PutStatus::SegmentNotCreated => stays("the store takes no messages"),
             },
             Err(refusal) => refused(refusal),

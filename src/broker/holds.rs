@@ -93,6 +93,13 @@ impl<W> Holds<W> {
         woken.into_iter().filter_map(|id| self.take(id)).collect()
     }
 
+    /// Gives out every hold on `queue`.
+    pub fn drop_queue(&mut self, queue: QueueHandle) -> Vec<Hold<W>> {
+        let held: Vec<HoldId> =
+            self.by_queue.range((queue, HoldId(0))..=(queue, HoldId(usize::MAX))).map(|(_, id)| *id).collect();
+        held.into_iter().filter_map(|id| self.take(id)).collect()
+    }
+
     /// Gives out the holds whose deadline has come, earliest first.
     pub fn due(&mut self, now: Timestamp) -> Vec<Hold<W>> {
         let mut due = Vec::new();
@@ -190,6 +197,17 @@ mod tests {
         assert_eq!(holds.drop_connection(conn(1)).len(), 0);
         assert_eq!(arrival(&mut holds, 1, 1, "other"), ["other"]);
         assert_eq!(holds.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_deleted_queue_gives_its_holds_out_whatever_they_wait_for() {
+        let mut holds = Holds::new(10);
+        holds.hold(hold(1, 1, 0, 100, "A")).unwrap();
+        holds.hold(hold(1, 2, 9, 200, "B")).unwrap();
+        holds.hold(hold(2, 1, 0, 300, "A")).unwrap();
+        let gone: Vec<_> = holds.drop_queue(QueueHandle(1)).into_iter().map(|hold| hold.waiting).collect();
+        assert_eq!(gone, ["A", "B"]);
+        assert_eq!((holds.count(), holds.next_deadline()), (1, Some(Timestamp(300))));
     }
 
     #[test]

@@ -34,9 +34,10 @@ impl ShardBroker {
         };
         let count_max = count_max(&header, self.store.query_count_max());
         let (topic, key, begin, end) = (header.topic.to_owned(), header.key.to_owned(), header.begin, header.end);
+        let birth = self.directory.load().births.birth(&topic);
         let store = self.store.clone();
         Verdict::Later(Box::pin(async move {
-            let found = match store.query(&topic, &key, count_max, begin, end, BODY_LEN_MAX).await {
+            let found = match store.query((&topic, birth), &key, count_max, begin, end, BODY_LEN_MAX).await {
                 Ok(found) => found,
                 Err(error) => return reply.refuse(&status::of_read(&error, false)),
             };

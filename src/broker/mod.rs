@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 
 pub use crate::config::Profile;
 use crate::format::config_files::{GroupConfig, TopicConfig};
-use crate::store::{FlushMode, QueueView};
+use crate::store::{Births, FlushMode, QueueView};
 use crate::types::{QueueKey, Timestamp};
 use crate::wire::code::response;
 use crate::wire::{ConnId, Response, VERSION_4_9, VERSION_5};
@@ -74,6 +74,8 @@ pub struct Directory {
     pub subscriptions: Arc<HashMap<Arc<str>, Arc<GroupSubscription>>>,
     /// By group: until when (ms) it holds a queue lock if nothing is renewed. The values move without a new picture.
     pub locked_until: Arc<HashMap<Arc<str>, Arc<AtomicI64>>>,
+    /// Where the present generation of each topic begins that was deleted once.
+    pub births: Arc<Births>,
 }
 
 impl Directory {
@@ -173,6 +175,8 @@ pub struct Outcome {
     pub dirty: Dirty,
     /// What the store is asked to do in its own time; the answer does not wait for it.
     pub upkeep: Option<Upkeep>,
+    /// A topic to be deleted before the answer goes out, by the steps of [`control::Control::begin_deletion`].
+    pub deletes: Option<String>,
 }
 
 /// What an admin may ask the store to do.
@@ -188,6 +192,12 @@ pub enum Upkeep {
 pub trait QueueMaker {
     /// The queue of this name; made if missing. Makes no file before the first message.
     fn queue(&mut self, key: &QueueKey) -> Arc<QueueView>;
+
+    /// All queues of a topic, those that it has no more since it was narrowed too.
+    fn queues_of(&self, topic: &str) -> Vec<Arc<QueueView>>;
+
+    /// The topic was deleted: under the names of its queues others are made next.
+    fn retire(&mut self, topic: &str);
 
     /// Whether the record that the queue's unit 0 points to is among the youngest of the log, those taken to be in
     /// memory; also true if there is no such unit. Asked when a new group wants to know where to start.

@@ -172,6 +172,17 @@ impl ShardBroker {
         later
     }
 
+    /// Answers the pulls held on queues whose topics were deleted.
+    pub fn queues_gone(&self, queues: &[QueueHandle]) {
+        for queue in queues {
+            let gone = self.holds.borrow_mut().drop_queue(*queue);
+            for hold in gone {
+                let topic = &hold.waiting.queue.key().topic;
+                hold.waiting.reply.fail(response::TOPIC_NOT_EXIST, &format!("there is no topic {topic} any more"));
+            }
+        }
+    }
+
     /// Holds a pull, unless a message has come since it was looked for.
     fn park(self: &Rc<Self>, pull: Pull, deadline: Timestamp) -> Option<Later> {
         let (queue, from) = (Arc::clone(&pull.queue), pull.offset);

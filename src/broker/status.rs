@@ -41,6 +41,7 @@ pub(super) fn of_put(status: &PutStatus, health: &Health<'_>) -> Result<i32, Ref
         PutStatus::SegmentNotCreated => {
             Refusal::new(response::SYSTEM_ERROR, "no commit log segment could be made for the message")
         }
+        PutStatus::QueueGone => Refusal::new(response::TOPIC_NOT_EXIST, "the topic was deleted"),
         PutStatus::Busy { waited_ms, queued, stages } => Refusal::new(
             response::SYSTEM_BUSY,
             format!(

@@ -1,4 +1,4 @@
-//! `kerolox topic`: makes topics and lists them.
+//! `kerolox topic`: makes topics, lists and deletes them.
 
 use std::io::{self, Write};
 
@@ -13,13 +13,14 @@ use crate::wire::BodyError;
 use crate::wire::code::{request, response};
 use crate::wire::route::RouteData;
 
-/// Create and list topics
+/// Create, list and delete topics
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, after_help = format!("\
 Examples:
   kerolox topic create Orders --queues 16
   kerolox topic set Orders --flush sync
   kerolox topic list
+  kerolox topic delete Orders
 
 {}", super::EXIT_CODES))]
 pub(super) struct Args {
@@ -32,6 +33,7 @@ enum Command {
     Create(CreateArgs),
     Set(SetArgs),
     List(ListArgs),
+    Delete(DeleteArgs),
 }
 
 /// Create a topic on every broker of the name server, or change it if it exists
@@ -120,6 +122,24 @@ struct ListArgs {
     namesrv: String,
 }
 
+/// Delete a topic with its messages and its groups' offsets, on every broker of the name server
+///
+/// At once and for good: a topic that is made again under this name begins with message 0.
+#[derive(Debug, clap::Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Example:
+  kerolox topic delete Orders"
+)]
+struct DeleteArgs {
+    /// Its name
+    topic: String,
+    /// HOST:PORT of the name server
+    #[arg(long, value_name = "ADDR", default_value = NAMESRV_DEFAULT)]
+    namesrv: String,
+}
+
 /// RocketMQ's permission bits: 4 read, 2 write.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Perm {
@@ -143,6 +163,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         Command::Create(args) => create(&args),
         Command::Set(args) => set(&args),
         Command::List(args) => list(&args),
+        Command::Delete(args) => delete(&args),
     }
 }
 
@@ -208,6 +229,28 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
     }
     let what = format!("no broker of {} has the topic {}; `kerolox topic create` makes it", args.namesrv, args.topic);
     Err(Failure::NotThere(what))
+}
+
+fn delete(args: &DeleteArgs) -> Result<(), Failure> {
+    let mut namesrv = Connection::open(&args.namesrv)?;
+    let ext = [("topic", args.topic.as_str())];
+    let mut found = false;
+    for (broker, address) in client::masters(&mut namesrv)? {
+        let mut connection = Connection::open(&address)?;
+        let was_there = config(&mut connection, &args.topic)?.is_some();
+        // To a broker that lacks it as well: it may have begun to delete it and failed.
+        connection.demand(|| format!("deleting topic {}", args.topic), request::DELETE_TOPIC_IN_BROKER, &ext, &[])?;
+        if was_there {
+            found = true;
+            writeln!(io::stdout(), "{}\tdeleted\t{broker}\t{address}", args.topic)?;
+        }
+    }
+    let doing = || format!("deleting the route of topic {}", args.topic);
+    namesrv.demand(doing, request::DELETE_TOPIC_IN_NAMESRV, &ext, &[])?;
+    if found {
+        return Ok(());
+    }
+    Err(Failure::NotThere(format!("no broker of {} has the topic {}", args.namesrv, args.topic)))
 }
 
 /// A topic's settings on one broker; `None`: it is not there.

@@ -51,6 +51,8 @@ pub struct Counters {
     pub segments_held: Counter,
     /// Consume queue and index files deleted after the segments that they led to.
     pub derived_expired: Counter,
+    /// Topics deleted with their messages.
+    pub topics_deleted: Counter,
 }
 
 /// Those that happened, on one line.
@@ -73,6 +75,7 @@ impl fmt::Display for Counters {
             ("segments_forced", &self.segments_forced),
             ("segments_held", &self.segments_held),
             ("derived_expired", &self.derived_expired),
+            ("topics_deleted", &self.topics_deleted),
         ];
         let happened: Vec<String> = all
             .iter()

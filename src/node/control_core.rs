@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,11 @@ use crate::format::names;
 use crate::format::record::RecordView;
 use crate::io::{self, Blocking};
 use crate::net::{self, Hub};
-use crate::store::{Expiry, Layout, QueueRegistry, QueueView, Reader, ShardStore, Shared};
-use crate::types::{QueueKey, QueueOffset, ShardId, Timestamp};
+use crate::store::{
+    Expiry, Layout, QueueList, QueueRegistry, QueueView, Reader, ShardStore, Shared, old_queues, remove_deleted,
+    take_deleted_away,
+};
+use crate::types::{QueueHandle, QueueKey, QueueOffset, ShardId, Timestamp};
 use crate::wire::code::{request, response};
 use crate::wire::lists::KvTable;
 use crate::wire::{Command, ConnId, FLAG_ONEWAY, HeaderType, Response, encode_request};
@@ -38,6 +42,10 @@ const DELAY_OFFSETS_INTERVAL: Duration = Duration::from_secs(10);
 const REGISTER_INTERVAL: Duration = Duration::from_secs(30);
 /// The counters are noted this often, for rates.
 const HISTORY_INTERVAL: Duration = Duration::from_secs(1);
+/// Deletions of topics that may wait: each takes a few syncs.
+const DELETIONS_MAX: usize = 1024;
+/// Pause between two folders of a deleted topic.
+const REMOVE_PAUSE: Duration = Duration::from_millis(10);
 /// Failures to save are told this often, in ms.
 const QUIET_MS: u64 = 10_000;
 /// The name server's settings; ours, since Java keeps them elsewhere.
@@ -62,11 +70,23 @@ pub struct ControlCore {
     expiry: Rc<Expiry>,
     next_opaque: Cell<i32>,
     delay_version: RefCell<DelayOffsetsFile>,
+    /// Topics to delete, one after the other; one more is refused.
+    deletions: (flume::Sender<Deletion>, flume::Receiver<Deletion>),
+    queues: QueueList,
     unsaved: RefCell<Unsaved>,
     /// Does [`ControlCore::save_rounds`] run?
     saving: Cell<bool>,
     /// No failure to save is told before this (steady ms).
     quiet_until: Cell<u64>,
+}
+
+/// A request to delete a topic that waits for its turn.
+struct Deletion {
+    topic: String,
+    conn: ConnId,
+    oneway: bool,
+    opaque: i32,
+    header_type: HeaderType,
 }
 
 /// Changed tables that are not on disk yet, and who waits for that.
@@ -92,6 +112,7 @@ impl ControlCore {
         directory: SharedDirectory,
         expiry: Rc<Expiry>,
         delay_file: DelayOffsetsFile,
+        queues: QueueList,
     ) -> Rc<ControlCore> {
         let (now, at_ms) = (io::now(), io::steady_ms());
         Rc::new(ControlCore {
@@ -111,6 +132,8 @@ impl ControlCore {
             expiry,
             next_opaque: Cell::new(1),
             delay_version: RefCell::new(delay_file),
+            deletions: flume::bounded(DELETIONS_MAX),
+            queues,
             unsaved: RefCell::default(),
             saving: Cell::new(false),
             quiet_until: Cell::new(0),
@@ -134,6 +157,13 @@ impl ControlCore {
             None => {}
         }
         let (oneway, opaque, header_type) = (command.is_oneway(), command.opaque, command.header_type);
+        if let Some(topic) = outcome.deletes {
+            let deletion = Deletion { topic, conn, oneway, opaque, header_type };
+            match self.deletions.0.try_send(deletion) {
+                Ok(()) => return,
+                Err(_) => outcome.response = Response::fail(response::SYSTEM_BUSY, "too many topics are being deleted"),
+            }
+        }
         if !outcome.dirty.any() {
             if !oneway {
                 self.with_output(conn, &mut |out| {
@@ -228,6 +258,45 @@ impl ControlCore {
             let (totals, behind) = (self.shared.traffic_totals(), self.shared.dispatch_behind());
             self.history.borrow_mut().note(io::steady_ms(), now, io::utc_offset_s(now), &totals, behind);
         }
+    }
+
+    /// Deletes topics, one after the other, until the executor ends; `tell` lets every shard know that queues are gone.
+    pub async fn run_deletions(self: Rc<Self>, tell: impl Fn(&Arc<[QueueHandle]>)) {
+        while let Ok(Deletion { topic, conn, oneway, opaque, header_type }) = self.deletions.1.recv_async().await {
+            let answer = match self.delete_topic(&topic, &tell).await {
+                Ok(()) => Response::ok(),
+                Err(why) => {
+                    tracing::error!(topic, why, "a topic is not wholly deleted; it cannot be made again until it is");
+                    Response::fail(response::SYSTEM_ERROR, format!("not wholly deleted yet, try again: {why}"))
+                }
+            };
+            if !oneway {
+                self.with_output(conn, &mut |out| answer.encode(out, header_type, opaque, self.profile.version()));
+            }
+        }
+    }
+
+    /// The steps of a deletion (rule R15). A crash before the births are on disk leaves the topic as it was; after that the
+    /// next start completes the deletion. What fails here can be asked for again.
+    async fn delete_topic(self: &Rc<Self>, topic: &str, tell: &impl Fn(&Arc<[QueueHandle]>)) -> Result<(), String> {
+        // An earlier request of this kind may have done it.
+        let Some(queues) = self.control.borrow_mut().begin_deletion(topic) else { return Ok(()) };
+        let handles: Arc<[QueueHandle]> = queues.iter().map(|queue| queue.handle()).collect();
+        let end = self.store.retire(handles.to_vec()).await;
+        let birth = end.ok_or_else(|| "the log takes no messages at the moment".to_owned())?;
+        let dirty = self.control.borrow_mut().retired(io::now(), topic, birth, self.shared.segments.min());
+        self.persist(dirty).await?;
+        self.control.borrow_mut().retire_queues(topic);
+        tell(&handles);
+        let (layout, name, queues) = (self.layout.clone(), topic.to_owned(), Arc::clone(&self.queues));
+        let moved = self.blocking.run(move || take_deleted_away(&layout, &name, birth, old_queues(&queues))).await;
+        let folder = moved.map_err(|error| format!("its consume queues cannot be moved away: {error}"))?;
+        self.control.borrow_mut().end_deletion(topic);
+        self.shared.counters.topics_deleted.add(1);
+        if let Some(folder) = folder {
+            glommio::spawn_local(remove_in_steps(self.blocking.clone(), folder)).detach();
+        }
+        Ok(())
     }
 
     /// Makes what a shard wants and persists it; true if it exists then.
@@ -353,10 +422,16 @@ impl ControlCore {
     /// Writes the files of the tables, on the helper thread.
     async fn save(&self, dirty: Dirty) -> Result<(), String> {
         let mut files = Vec::new();
-        let (dirty, topics) = {
+        let (dirty, topics, births) = {
             let control = self.control.borrow();
+            let births = control.unsaved_births();
             // Topics that are shown are on disk, those that are not are to be written, whoever asked.
-            let dirty = Dirty { topics: control.unshown().topics, ..dirty };
+            let dirty = Dirty { topics: control.unshown().topics || births.is_some(), ..dirty };
+            if let Some(births) = &births {
+                // In this order: what a start finds deleted here it takes out of the two tables that are older.
+                files.push((self.layout.births(), births.encode()));
+                files.push((self.layout.config(names::CONSUMER_OFFSETS), control.encode_consumer_offsets()));
+            }
             if dirty.topics {
                 files.push((self.layout.config(names::TOPICS), control.encode_topics()));
             }
@@ -366,13 +441,17 @@ impl ControlCore {
             if dirty.kv_config {
                 files.push((self.layout.own().join(KV_CONFIG), control.encode_kv_config()));
             }
-            (dirty, control.topics())
+            (dirty, control.topics(), births)
         };
         if dirty.topics {
             self.register();
         }
         self.write(files).await?;
-        self.control.borrow_mut().show(topics);
+        let mut control = self.control.borrow_mut();
+        control.show(topics);
+        if let Some(births) = births {
+            control.births_saved(births);
+        }
         Ok(())
     }
 
@@ -510,14 +589,32 @@ impl ControlCore {
         }
         let files = {
             let control = self.control.borrow();
-            vec![
+            let births = control.unsaved_births().map(|births| (self.layout.births(), births.encode()));
+            let mut files = Vec::from_iter(births);
+            files.extend([
+                (self.layout.config(names::CONSUMER_OFFSETS), control.encode_consumer_offsets()),
                 (self.layout.config(names::TOPICS), control.encode_topics()),
                 (self.layout.config(names::SUBSCRIPTION_GROUPS), control.encode_groups()),
-                (self.layout.config(names::CONSUMER_OFFSETS), control.encode_consumer_offsets()),
                 (self.layout.config(names::DELAY_OFFSETS), self.encode_delay_offsets()),
-            ]
+            ]);
+            files
         };
         self.write(files).await
+    }
+}
+
+/// Removes the folder of a deleted topic; what it does not get to the next start removes.
+async fn remove_in_steps(blocking: Blocking, folder: PathBuf) {
+    loop {
+        let at = folder.clone();
+        match blocking.run(move || remove_deleted(&at)).await {
+            Ok(true) => io::sleep(REMOVE_PAUSE).await,
+            Ok(false) => return,
+            Err(error) => {
+                let path = folder.display();
+                return tracing::warn!(%path, %error, "a deleted topic's consume queues stay until the next start");
+            }
+        }
     }
 }
 
@@ -530,6 +627,14 @@ pub struct Registry {
 impl QueueMaker for Registry {
     fn queue(&mut self, key: &QueueKey) -> Arc<QueueView> {
         self.queues.queue(key)
+    }
+
+    fn queues_of(&self, topic: &str) -> Vec<Arc<QueueView>> {
+        self.queues.queues_of(topic)
+    }
+
+    fn retire(&mut self, topic: &str) {
+        self.queues.retire(topic);
     }
 
     fn starts_in_memory(&self, queue: &Arc<QueueView>) -> bool {

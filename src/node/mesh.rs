@@ -56,6 +56,10 @@ pub enum Mail {
         ticket: usize,
         made: bool,
     },
+    /// The topics of these queues were deleted.
+    QueuesGone {
+        queues: Arc<[QueueHandle]>,
+    },
     /// The log has let go of its beginning: trim the queues.
     LogMoved,
     /// A message for held pulls became visible.

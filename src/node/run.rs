@@ -70,7 +70,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let helper = start_helper("kerolox-helper", Nice::No)?;
     // Of its own: what it tells the page cache may wait for the disk, and nobody else shall wait for that.
     let cache = start_helper("kerolox-cache", Nice::Yes)?;
-    let OpenedStore { lock, layout, shared, queues, index_files, writer_start, tables, checkpoint } = opened;
+    let OpenedStore { lock, layout, shared, queues, index_files, writer_start, tables, births, checkpoint } = opened;
 
     // Before anything is taken: a disk that is full already takes nothing more.
     let mut disks = DiskWatch::new(&layout, disk_rule(&config));
@@ -99,6 +99,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
             groups: tables.groups,
             consumer_offsets: tables.consumer_offsets,
             kv_config,
+            births,
         },
         delay_offsets: tables.delay_offsets,
         registry: Registry { queues, shared: Arc::clone(&shared) },
@@ -175,7 +176,8 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let index_files = join(executors, stop_began)?;
     helper.stop();
     cache.stop();
-    let all_queues: Vec<_> = queue_list.iter().map(|(_, queue)| Arc::clone(queue)).collect();
+    let there = queue_list.iter().filter(|(_, queue)| !queue.is_gone());
+    let all_queues: Vec<_> = there.map(|(_, queue)| Arc::clone(queue)).collect();
     let closing = Closing { layout, shared, queues: &all_queues, index_files, checkpoint };
     store::close(&closing)?;
     drop(lock);

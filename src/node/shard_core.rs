@@ -1,7 +1,7 @@
 //! The shard role on its executor: connections, the data half of the broker, the builder of its queues; on shard 0 also
 //! control, the index builder and the delivery of delayed messages.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ use crate::store::{
     Builder, DiskWatch, DispatchUnit, DurableUpTo, Expiry, ExpirySettings, IndexBuilder, Keeper, KeyEntry, Layout,
     LocalWake, QueueList, QueueView, ReplyBatch, ShardStore, Shared, SubmitBatch, Submitter,
 };
-use crate::types::{ShardId, TagsCode, Timestamp};
+use crate::types::{QueueHandle, ShardId, TagsCode, Timestamp};
 use crate::wire::{Command, ConnId, FrameBounds, Peer, first_frame};
 
 /// At stop: how long answers and slow peers are waited for.
@@ -146,6 +146,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
             Arc::clone(&directory),
             expiry,
             c.delay_offsets,
+            Arc::clone(&parts.queues),
         );
         side.extend(core.side_tasks().into_iter().map(glommio::spawn_local));
         let keeper = Keeper {
@@ -170,6 +171,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         link,
         control: control.clone(),
         broker,
+        builder: OnceCell::new(),
         armed: Cell::new(None),
         hold_changed: LocalWake::default(),
         trims: Rc::clone(&trims),
@@ -180,11 +182,23 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         Arc::clone(&shared),
         layout,
         blocking,
-        parts.queues,
+        Arc::clone(&parts.queues),
         parts.shard_count,
         Box::new(move |queue, tags| arrivals.arrived(queue, tags)),
         parts.durable_up_to,
     );
+    let _ = core.builder.set(Rc::clone(&builder));
+    if let Some(control) = &control {
+        let core = Rc::downgrade(&core);
+        let tell = move |queues: &Arc<[QueueHandle]>| {
+            let Some(core) = core.upgrade() else { return };
+            core.queues_gone(queues);
+            for other in (0..core.mesh.shards()).filter(|other| *other != shard.index()) {
+                core.mesh.post(ShardId(other as u16), Mail::QueuesGone { queues: Arc::clone(queues) });
+            }
+        };
+        side.push(glommio::spawn_local(Rc::clone(control).run_deletions(tell)));
+    }
     derived.push(glommio::spawn_local(Rc::clone(&builder).run(parts.dispatch)));
     side.push(glommio::spawn_local(Rc::clone(&builder).run_trims(shard, trims, parts.trim_pause)));
     side.push(glommio::spawn_local(builder.run_flusher(parts.consumequeue_least_pages)));
@@ -264,6 +278,7 @@ struct ShardCore {
     link: Rc<Link>,
     control: Option<Rc<ControlCore>>,
     broker: Rc<ShardBroker>,
+    builder: OnceCell<Rc<Builder>>,
     /// When the timer of held pulls is set for.
     armed: Cell<Option<Timestamp>>,
     hold_changed: LocalWake,
@@ -376,8 +391,17 @@ impl ShardCore {
                 .detach();
             }
             Mail::Ensured { ticket, made } => self.link.ensured(ticket, made),
+            Mail::QueuesGone { queues } => self.queues_gone(&queues),
             Mail::LogMoved => self.trims.wake(),
             Mail::Arrival { queue, max, tags } => spawn_all(self.broker.wake(queue, max, tags)),
+        }
+    }
+
+    /// Answers who waits on queues of deleted topics, and lets go of their files.
+    fn queues_gone(&self, queues: &[QueueHandle]) {
+        self.broker.queues_gone(queues);
+        if let Some(builder) = self.builder.get() {
+            builder.forget(queues, self.shard);
         }
     }
 

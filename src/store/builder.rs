@@ -21,7 +21,7 @@ use crate::dispatch::Receiver;
 use crate::format::names;
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, SharedMap, fsync_dir, remove_if_present};
-use crate::types::{QueueOffset, ShardId, TagsCode, Timestamp};
+use crate::types::{QueueHandle, QueueOffset, ShardId, TagsCode, Timestamp};
 
 /// Blocks of a consume queue file are reserved in portions that double up to this, so that ten thousand small queues
 /// stay small.
@@ -155,6 +155,12 @@ impl Builder {
         if state.stopped || unit.queue_offset.0 < state.next {
             return true; // stopped, or built already
         }
+        if state.view.is_gone() {
+            // Nobody reads it any more, and its files are on their way out.
+            state.stopped = true;
+            state.file = None;
+            return true;
+        }
         if unit.queue_offset.0 > state.next {
             tracing::error!(queue = %state.view.key(), expected = state.next, found = %unit.queue_offset,
                 "a consume queue misses units; it is stopped and will be rebuilt at the next start");
@@ -229,15 +235,21 @@ impl Builder {
         let first = QueueOffset(next.0 - next.0 % units);
         let dir = queue_dir(&self.layout.consumequeue(), view.key());
         let path = dir.join(names::segment_name(first.0 * UNIT_LEN as u64));
+        let owner = Arc::clone(&view);
         let file = self
             .blocking
             .run(move || {
+                // The folder of a deleted topic is moved away on this thread: not to be made again after that.
+                if owner.is_gone() {
+                    return Ok(None);
+                }
                 let map = SharedMap::open(&path, len)?;
                 let used = (next.0 - first.0) * UNIT_LEN as u64;
                 map.reserve(used + RESERVE_LEN_MIN)?;
-                Ok::<_, io::Error>(Arc::new(UnitFile::new(first, map)))
+                Ok::<_, io::Error>(Some(Arc::new(UnitFile::new(first, map))))
             })
             .await?;
+        let Some(file) = file.filter(|_| !view.is_gone()) else { return Ok(()) };
         view.push_file(Arc::clone(&file));
         self.made_in.borrow_mut().insert(dir);
         let mut states = self.states.borrow_mut();
@@ -245,6 +257,21 @@ impl Builder {
         state.file = Some(file);
         state.dirty = false;
         Ok(())
+    }
+
+    /// Lets go of the files of queues whose topics were deleted, as far as they are of this shard.
+    pub fn forget(&self, queues: &[QueueHandle], shard: ShardId) {
+        let mut states = self.states.borrow_mut();
+        for queue in queues.iter().filter(|queue| queue.owner(self.shard_count) == shard) {
+            let slot = queue.index() / self.shard_count;
+            self.queues[queue.index()].set_files(Vec::new());
+            self.dirty.borrow_mut().retain(|dirty| dirty.slot != slot);
+            if let Some(Some(state)) = states.get_mut(slot) {
+                state.stopped = true;
+                state.file = None;
+                state.dirty = false;
+            }
+        }
     }
 
     fn publish(&self, touched: &mut Vec<usize>) {
@@ -281,7 +308,7 @@ impl Builder {
                 let queues: Vec<_> = handles.map(|handle| Arc::clone(&self.queues[handle])).collect();
                 handle += queues.len() * self.shard_count;
                 let looked_at = self.blocking.run(move || {
-                    let found = queues.into_iter().map(|queue| {
+                    let found = queues.into_iter().filter(|queue| !queue.is_gone()).map(|queue| {
                         let expired = queue.expired(log_min);
                         (queue, expired)
                     });
@@ -305,6 +332,9 @@ impl Builder {
         let removed = self.blocking.run(move || {
             for file in files {
                 let path = file.map().path();
+                if queue.is_gone() {
+                    return Ok(()); // the name may be another file's by now
+                }
                 // Gone from the list only with its name: what a clean stop notes must be what the next start finds.
                 remove_if_present(path).map_err(|error| format!("{}: {error}", path.display()))?;
                 queue.remove_oldest_file(&file);
@@ -375,6 +405,8 @@ impl Builder {
         let made_in = if least_pages == 0 { self.made_in.take() } else { BTreeSet::new() };
         let consumequeue = self.layout.consumequeue();
         let sync = move || -> Result<(), String> {
+            // Those of deleted topics have been moved away, on this thread.
+            let made_in = made_in.into_iter().filter(|dir| dir.is_dir()).collect();
             due.iter().try_for_each(|dirty| dirty.file.map().sync()).map_err(|error| error.to_string())?;
             recovery::sync_queue_folders(&consumequeue, &made_in).map_err(|error| error.to_string())
         };
@@ -490,6 +522,32 @@ mod tests {
         assert_eq!(bench.build(0, 1, 400), 200);
         assert_eq!(bench.sync(), i64::MAX);
         assert_eq!(bench.build(1, 1, 350), 350);
+    }
+
+    #[test]
+    fn a_deleted_topics_folder_is_missed_by_no_sync_and_not_made_again() {
+        let mut bench = Bench::new();
+        bench.build(0, 0, 300);
+        bench.build(1, 0, 300);
+        bench.builder.queues[0].set_gone();
+        let folder = bench.builder.layout.consumequeue().join("A");
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(bench.sync(), i64::MAX);
+        bench.builder.forget(&[QueueHandle(0)], ShardId(0));
+        assert!(bench.builder.queues[0].files().is_empty());
+        assert_eq!(bench.build(0, 1, 400), 400, "on its way when the topic was deleted");
+        assert_eq!(bench.build(1, 1, 500), 400);
+        assert_eq!(bench.sync(), i64::MAX);
+        assert!(!folder.exists());
+        assert_eq!(bench.builder.queues[1].max(), QueueOffset(2));
+    }
+
+    #[test]
+    fn a_queue_that_is_gone_before_its_first_unit_gets_no_file() {
+        let mut bench = Bench::new();
+        bench.builder.queues[0].set_gone();
+        bench.build(0, 0, 300);
+        assert!(!bench.builder.layout.consumequeue().join("A").exists());
     }
 
     #[test]

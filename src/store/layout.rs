@@ -64,6 +64,16 @@ impl Layout {
         self.own().join("queues")
     }
 
+    /// Where the present generations of topics begin that were deleted once.
+    pub fn births(&self) -> PathBuf {
+        self.own().join("births")
+    }
+
+    /// Consume queue folders of deleted topics, on their way out.
+    pub fn deleted(&self) -> PathBuf {
+        self.own().join("deleted")
+    }
+
     /// Which call brings a batch onto stable storage faster here.
     pub fn sync_call(&self) -> PathBuf {
         self.own().join("sync_call")

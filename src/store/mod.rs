@@ -6,9 +6,11 @@
 
 #[cfg(test)]
 mod append_tests;
+mod births;
 mod builder;
 mod cold_reads;
 mod config_store;
+mod deleted;
 mod disk_watch;
 #[cfg(test)]
 mod edge_tests;
@@ -36,9 +38,11 @@ mod sync_call;
 mod test_store;
 mod writer;
 
+pub use births::Births;
 pub use builder::{Builder, DurableUpTo, OnArrival};
 pub use cold_reads::Reader;
 pub use config_store::{ConfigTables, load_table};
+pub use deleted::{remove_next as remove_deleted, take_away as take_deleted_away};
 pub use disk_watch::DiskWatch;
 pub use expiry::{Expiry, ExpirySettings};
 pub use index_builder::IndexBuilder;
@@ -48,7 +52,7 @@ pub use open::{Closing, OpenedStore, close, open};
 pub use open_error::OpenError;
 pub use outlet::Outlet;
 pub use quarantine::{DamagedRegions, Kind as RegionKind, Region, list as list_quarantine};
-pub use queues::{QueueList, QueueRegistry, QueueView};
+pub use queues::{QueueList, QueueRegistry, QueueView, old_queues};
 pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore};
 pub use rebuild::{RebuildPlan, Rebuilt, rebuild};
 pub use shared::{FlushMode, Health, LossWindow, Poison, PutFlush, ReadSettings, Shared, StageTimes, StoreSettings};

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::births::Births;
 use super::config_store::{self, ConfigTables};
 use super::index_builder::index_header;
 use super::layout::Layout;
@@ -36,6 +37,7 @@ pub struct OpenedStore {
     pub index_files: Vec<Arc<SharedMap>>,
     pub writer_start: WriterStart,
     pub tables: ConfigTables,
+    pub births: Births,
     pub checkpoint: Checkpoint,
 }
 
@@ -53,10 +55,23 @@ pub(super) fn open_saving(
     memory_len: u64,
     save_interval: Duration,
 ) -> Result<OpenedStore, OpenError> {
+    let lock = StoreLock::take(&settings.root)?;
+    open_locked(settings, lock, memory_len, save_interval)
+}
+
+/// The same for who has the lock.
+pub(super) fn open_locked(
+    settings: StoreSettings,
+    lock: StoreLock,
+    memory_len: u64,
+    save_interval: Duration,
+) -> Result<OpenedStore, OpenError> {
     let layout = Layout::new(&settings.root);
-    let lock = StoreLock::take(layout.root())?;
     refuse_foreign(&layout)?;
-    let tables = config_store::load(&layout)?;
+    let mut tables = config_store::load(&layout)?;
+    let mut births = Births::load(&layout)?;
+    let topics_version = tables.topics.data_version.counter;
+    births.complete_deletions(&mut tables);
     let unclean = layout.abort().exists();
     let checkpoint = load_checkpoint(&layout)?;
     let progress = Progress::load(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
@@ -66,14 +81,14 @@ pub(super) fn open_saving(
     // A clean stop of ours leaves nothing but zeros behind the ends of queues, and says how many units there are.
     let stopped = progress.filter(|progress| !unclean && progress.clean.is_some() && !lacks_list);
     let ends = if stopped.is_some() { Ends::Noted } else { Ends::Looked };
-    let mut queues = recovery::load_queues(&layout, &settings, ends)?;
+    let mut queues = recovery::load_queues(&layout, &settings, &births, ends)?;
     let mut index = recovery::load_index(&layout, &settings, unclean)?;
 
     let clean = stopped.filter(|stopped| {
         stopped.clean == Some(found_at_start(&queues, &index)) && ends_at(&segments, stopped.flushed())
     });
     if clean.is_none() && ends == Ends::Noted {
-        queues = recovery::load_queues(&layout, &settings, Ends::Looked)?;
+        queues = recovery::load_queues(&layout, &settings, &births, Ends::Looked)?;
     }
     // After a clean stop whose derived files are not as it left them, nobody knows what is missing. After a crash the
     // saved positions bound it, unless whole queues are gone, or the beginning of one: a log from which nothing has
@@ -96,6 +111,7 @@ pub(super) fn open_saving(
             flushed: progress.map(|progress| progress.flushed()),
             whole,
             topics: (!unclean).then_some(&tables.topics),
+            births: &births,
             queues: &mut queues,
             index: &mut index,
             quarantined: &mut quarantined,
@@ -105,6 +121,8 @@ pub(super) fn open_saving(
     let segments = drop_unused_segments(segments, recovered.end)?;
     let set = SegmentSet::new(settings.segment_len, segments);
     recovery::set_minimums(&queues, set.min());
+    births.fit(&layout, set.min(), recovered.end, topics_version)?;
+    remove_deleted(&layout)?;
     // A clean stop or the recovery has synced them.
     queues.iter().for_each(|queue| queue.set_opened());
     warn_of_lost_topics(&tables, &queues);
@@ -141,8 +159,15 @@ pub(super) fn open_saving(
             counters: QueueCounters::new(counters),
         },
         tables,
+        births,
         checkpoint,
     })
+}
+
+/// What an earlier run did not get to: folders of deleted topics.
+fn remove_deleted(layout: &Layout) -> Result<(), OpenError> {
+    let path = layout.deleted();
+    disk::remove_tree(&path).map_err(io_at(&path))
 }
 
 /// Writes this process's id as the whole of the abort file, as Java does.

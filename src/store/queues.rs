@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 
@@ -60,6 +60,8 @@ pub struct QueueView {
     files: ArcSwap<Vec<Arc<UnitFile>>>,
     /// Bit `s`: shard `s` holds pulls on this queue and wants to hear of arrivals.
     holding: AtomicU64,
+    /// Its topic was deleted: its files are on their way out, and their names may be those of another queue's.
+    gone: AtomicBool,
 }
 
 /// What of a queue leads to records that the log has no longer.
@@ -145,6 +147,7 @@ impl QueueView {
             opened_at: AtomicU64::new(0),
             files: ArcSwap::from_pointee(files),
             holding: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
         })
     }
 
@@ -180,6 +183,21 @@ impl QueueView {
     /// Hides the messages before `min` from readers. By the owner shard alone.
     pub fn publish_min(&self, min: QueueOffset) {
         self.min.store(min.0, Ordering::Release);
+    }
+
+    /// Says that the queue's topic was deleted, for good: its files are neither made nor removed by their names any more.
+    /// By the control core, before the helper thread moves them away.
+    pub fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Did it have messages when the store was opened?
+    fn is_old(&self) -> bool {
+        self.opened_at.load(Ordering::Acquire) > 0
     }
 
     pub fn files(&self) -> Arc<Vec<Arc<UnitFile>>> {
@@ -281,32 +299,52 @@ pub type QueueList = Arc<boxcar::Vec<Arc<QueueView>>>;
 /// Names and numbers the queues. Lives on the control core after start, which alone adds to it.
 #[derive(Debug)]
 pub struct QueueRegistry {
-    by_key: HashMap<QueueKey, Arc<QueueView>>,
+    by_topic: HashMap<Arc<str>, HashMap<u32, Arc<QueueView>>>,
     list: QueueList,
 }
 
 impl QueueRegistry {
     /// The queues that were found on disk; element `h` has handle `h`.
     pub fn new(found: Vec<Arc<QueueView>>) -> QueueRegistry {
-        let by_key = found.iter().map(|queue| (queue.key().clone(), Arc::clone(queue))).collect();
-        QueueRegistry { by_key, list: Arc::new(found.into_iter().collect()) }
+        let mut by_topic: HashMap<_, HashMap<_, _>> = HashMap::new();
+        for queue in &found {
+            let key = queue.key();
+            by_topic.entry(Arc::clone(&key.topic)).or_default().insert(key.queue_id, Arc::clone(queue));
+        }
+        QueueRegistry { by_topic, list: Arc::new(found.into_iter().collect()) }
     }
 
     /// The queue of this name; made, empty, if there is none yet.
     pub fn queue(&mut self, key: &QueueKey) -> Arc<QueueView> {
-        if let Some(queue) = self.by_key.get(key) {
+        if let Some(queue) = self.by_topic.get(&key.topic).and_then(|queues| queues.get(&key.queue_id)) {
             return Arc::clone(queue);
         }
         let handle = QueueHandle(u32::try_from(self.list.count()).expect("fewer than 2^32 queues"));
         let queue = QueueView::new(key.clone(), handle);
         self.list.push(Arc::clone(&queue));
-        self.by_key.insert(key.clone(), Arc::clone(&queue));
+        self.by_topic.entry(Arc::clone(&key.topic)).or_default().insert(key.queue_id, Arc::clone(&queue));
         queue
+    }
+
+    /// All queues of a topic, those that it has no more since it was narrowed too.
+    pub fn queues_of(&self, topic: &str) -> Vec<Arc<QueueView>> {
+        self.by_topic.get(topic).map(|queues| queues.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Forgets the queues of a topic that was deleted: under their names others are made next.
+    pub fn retire(&mut self, topic: &str) {
+        self.by_topic.remove(topic).into_iter().flatten().for_each(|(_, queue)| queue.set_gone());
     }
 
     pub fn list(&self) -> QueueList {
         Arc::clone(&self.list)
     }
+}
+
+/// How many queues had messages when the store was opened and are still there. A start that finds fewer looks for those
+/// that are missing.
+pub fn old_queues(queues: &QueueList) -> u64 {
+    queues.iter().filter(|(_, queue)| queue.is_old() && !queue.is_gone()).count() as u64
 }
 
 /// Where a queue's files lie: `consumequeue/<topic>/<queueId>`.

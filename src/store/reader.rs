@@ -31,7 +31,7 @@ use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, ReadFile, Segment};
 use crate::metrics::{Counters, Traffic};
 use crate::queue::{Boundary, Step, TimeSearch};
-use crate::types::{PhyOffset, QueueOffset, TagsCode, Timestamp, key_hash, properties};
+use crate::types::{PhyOffset, QueueHandle, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
 /// Queries by key under way; each may hold an answer of a whole frame.
 const QUERIES_MAX: usize = 4;
@@ -384,7 +384,7 @@ impl ShardStore {
         self.inner.record_at(reader, phy).await
     }
 
-    /// Messages with this key, oldest first, the newest `max` of them or as many as `len_max` bytes hold. Only shard 0 has
+    /// Messages of a topic's generation from `birth` on with this key, oldest first, the newest `max` of them or as many as `len_max` bytes hold. Only shard 0 has
     /// the index; elsewhere nothing is found. A few queries run at a time, so that their answers take bounded memory; more
     /// wait in order. Records that are gone, or have only the key's hash, are left out. Source: store.md 4.5.
     ///
@@ -392,7 +392,7 @@ impl ShardStore {
     /// An index file cannot be read.
     pub async fn query(
         &self,
-        topic: &str,
+        (topic, birth): (&str, PhyOffset),
         key: &str,
         max: usize,
         begin: i64,
@@ -413,7 +413,7 @@ impl ShardStore {
         for _ in 0..QUERY_ROUNDS_MAX {
             let places = index.find(key_hash(topic, key), below, QUERY_COUNT_MAX, begin, end).await?;
             // The newest first, since those are wanted if not all are.
-            for phy in places.iter().rev() {
+            for phy in places.iter().rev().filter(|phy| **phy >= birth) {
                 if records.len() >= max || len > len_max {
                     break;
                 }
@@ -442,6 +442,11 @@ impl ShardStore {
             records.pop_front();
         }
         Ok(QueryResult { records: records.into(), last_update, last_phy })
+    }
+
+    /// See [`Submitter::retire`].
+    pub async fn retire(&self, queues: Vec<QueueHandle>) -> Option<PhyOffset> {
+        self.inner.submitter.retire(queues).await
     }
 
     /// Queue offset by store time: `upper` false: the first message stored at or after `time`, else the end; true: the

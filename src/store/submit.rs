@@ -74,6 +74,8 @@ pub enum PutStatus {
         queued: u32,
         stages: StageTimes,
     },
+    /// The topic of its queue is being deleted, or was; nothing is stored.
+    QueueGone,
 }
 
 /// Why a put was not even tried.
@@ -103,6 +105,13 @@ pub struct Put {
     pub hold: bool,
 }
 
+/// The queues of a topic that is being deleted: the writer takes no puts for them behind this batch.
+#[derive(Debug)]
+pub struct Retire {
+    pub token: u32,
+    pub queues: Vec<QueueHandle>,
+}
+
 #[derive(Debug)]
 pub struct RecordMeta {
     pub len: u32,
@@ -118,11 +127,16 @@ pub struct SubmitBatch {
     pub bytes: Vec<u8>,
     pub puts: Vec<Put>,
     pub records: Vec<RecordMeta>,
+    pub retires: Vec<Retire>,
     /// When its first put came in (steady clock, ms).
     pub opened_ms: u64,
 }
 
 impl SubmitBatch {
+    fn is_empty(&self) -> bool {
+        self.puts.is_empty() && self.retires.is_empty()
+    }
+
     pub fn clear(&mut self) {
         if self.bytes.capacity() > KEPT_BUFFER_LEN {
             self.bytes = Vec::new();
@@ -133,6 +147,7 @@ impl SubmitBatch {
         self.bytes.clear();
         self.puts.clear();
         self.records.clear();
+        self.retires.clear();
     }
 }
 
@@ -149,6 +164,8 @@ pub struct PutReply {
 #[derive(Debug, Default)]
 pub struct ReplyBatch {
     pub replies: Vec<PutReply>,
+    /// Tokens of [`Retire`]s, with the end of the log at that moment; nothing if the writer could not do it.
+    pub retired: Vec<(u32, Option<PhyOffset>)>,
     pub spent: Option<SubmitBatch>,
 }
 
@@ -165,6 +182,7 @@ pub struct Submitter {
     shared: Arc<Shared>,
     batch: RefCell<SubmitBatch>,
     pending: RefCell<Slab<Pending>>,
+    retiring: RefCell<Slab<flume::Sender<Option<PhyOffset>>>>,
     spare: RefCell<Vec<SubmitBatch>>,
     wake: LocalWake,
     opened_us: Cell<u64>,
@@ -181,6 +199,7 @@ impl Submitter {
             traffic,
             batch: RefCell::default(),
             pending: RefCell::default(),
+            retiring: RefCell::default(),
             spare: RefCell::default(),
             wake: LocalWake::default(),
         })
@@ -250,10 +269,7 @@ impl Submitter {
             }
         };
         if puts == 0 {
-            let now_us = io::steady_us();
-            self.opened_us.set(now_us);
-            batch.opened_ms = now_us / 1000;
-            self.wake.wake();
+            self.opened(&mut batch);
         }
         let opened_us = self.opened_us.get();
         let token = self.pending.borrow_mut().insert(Pending { done, record_lens, len, opened_us });
@@ -267,6 +283,30 @@ impl Submitter {
             hold: is_sync,
         });
         Ok(())
+    }
+
+    /// Notes when a batch gets its first put, and sees to it that it goes to the writer.
+    fn opened(&self, batch: &mut SubmitBatch) {
+        let now_us = io::steady_us();
+        self.opened_us.set(now_us);
+        batch.opened_ms = now_us / 1000;
+        self.wake.wake();
+    }
+
+    /// Has the writer take no more puts for these queues, from any shard. Gives the end of the log at that moment: every
+    /// record of them lies below it. Nothing if the writer does not do it: it is stuck, takes no writes, or stops.
+    pub async fn retire(&self, queues: Vec<QueueHandle>) -> Option<PhyOffset> {
+        let (done, end) = flume::bounded(1);
+        let token = self.retiring.borrow_mut().insert(done);
+        {
+            let mut batch = self.batch.borrow_mut();
+            if batch.puts.is_empty() {
+                self.opened(&mut batch);
+            }
+            let token = u32::try_from(token).expect("topics are deleted one by one");
+            batch.retires.push(Retire { token, queues });
+        }
+        end.recv_async().await.ok().flatten()
     }
 
     fn encode(&self, batch: &mut SubmitBatch, messages: &[Message<'_>]) -> Result<SmallVec<[u32; 1]>, PutRefusal> {
@@ -317,7 +357,7 @@ impl Submitter {
             }
             let mut next = self.spare.borrow_mut().pop().unwrap_or_default();
             std::mem::swap(&mut *self.batch.borrow_mut(), &mut next);
-            if !next.puts.is_empty() && to_writer.push(next).is_err() {
+            if !next.is_empty() && to_writer.push(next).is_err() {
                 return;
             }
         }
@@ -343,6 +383,10 @@ impl Submitter {
                     phy: reply.phy,
                     record_lens,
                 });
+            }
+            for (token, end) in batch.retired {
+                // One that does not wait any more needs no answer.
+                let _ = self.retiring.borrow_mut().remove(token as usize).send(end);
             }
             if let Some(mut spent) = batch.spent {
                 spent.clear();

@@ -94,6 +94,8 @@ pub struct TestStore {
     pub sent: Vec<Sent>,
     pub counters: HashMap<QueueKey, u64>,
     pub end: PhyOffset,
+    /// Messages that are nobody's any more; numbers go on behind them.
+    retired: Vec<Sent>,
 }
 
 impl TestStore {
@@ -108,7 +110,7 @@ impl TestStore {
 
     fn within(dir: TempDir) -> TestStore {
         let settings = settings(dir.path().join("store"));
-        TestStore { dir, settings, sent: Vec::new(), counters: HashMap::new(), end: PhyOffset(0) }
+        TestStore { dir, settings, sent: Vec::new(), counters: HashMap::new(), end: PhyOffset(0), retired: Vec::new() }
     }
 
     /// A store whose oldest segments have expired: the log begins at `start`, and `queue` with message `first`.
@@ -141,7 +143,7 @@ impl TestStore {
 
     /// The same with a system flag, which makes it a part of a transaction.
     pub fn put_flagged(&mut self, queue: QueueKey, offset: QueueOffset, body_len: usize, sys_flag: i32) -> Sent {
-        let number = self.sent.len();
+        let number = self.sent.len() + self.retired.len();
         let properties = format!("TAGS\u{1}t{number}\u{2}KEYS\u{1}k{number} all\u{2}UNIQ_KEY\u{1}u{number}\u{2}");
         let stored_at = Timestamp(FIRST_STORED_AT + 100 * number as i64);
         let host = self.settings.store_host;
@@ -184,6 +186,31 @@ impl TestStore {
         self.counters.insert(sent.queue.clone(), sent.offset.0);
         self.end = sent.unit.phy;
         sent
+    }
+
+    /// The topic is deleted: its messages are nobody's, and the next one sent to it has number 0. Gives its birth.
+    pub fn retire(&mut self, topic: &str) -> PhyOffset {
+        let (gone, kept) = std::mem::take(&mut self.sent).into_iter().partition(|sent| *sent.queue.topic == *topic);
+        self.sent = kept;
+        self.retired.extend::<Vec<_>>(gone);
+        self.counters.retain(|queue, _| *queue.topic != *topic);
+        self.end
+    }
+
+    /// How many messages that are nobody's are found by their keys.
+    pub fn retired_found(&self, opened: &OpenedStore) -> usize {
+        let is_found = |sent: &&Sent| sent.keys.iter().any(|key| self.entries_of(opened, *key, sent.unit.phy) > 0);
+        self.retired.iter().filter(is_found).count()
+    }
+
+    fn entries_of(&self, opened: &OpenedStore, key: KeyHash, phy: PhyOffset) -> usize {
+        let entries = opened.index_files.iter().map(|file| {
+            let index = IndexFile::open(file.bytes(0, file.len()), 100, self.settings.index_entries).unwrap();
+            let mut found = Vec::new();
+            index.find(key, Timestamp(0), Timestamp(i64::MAX), usize::MAX, &mut found);
+            found.into_iter().filter(|found| *found == phy).count()
+        });
+        entries.sum()
     }
 
     /// The message of this number is lost in a damaged region: its slot leads there, and nobody finds it by a key.
@@ -361,13 +388,8 @@ impl TestStore {
             let unit = view.units_from(sent.offset).expect("a unit of each message").get(0);
             assert_eq!(unit, sent.unit, "{} of {}", sent.offset, sent.queue);
             for key in &sent.keys {
-                let found = opened.index_files.iter().map(|file| {
-                    let index = IndexFile::open(file.bytes(0, file.len()), 100, self.settings.index_entries).unwrap();
-                    let mut found = Vec::new();
-                    index.find(*key, Timestamp(0), Timestamp(i64::MAX), usize::MAX, &mut found);
-                    found.into_iter().filter(|phy| *phy == sent.unit.phy).count()
-                });
-                assert_eq!(found.sum::<usize>(), 1, "key of message {} of {}", sent.offset, sent.queue);
+                let found = self.entries_of(opened, *key, sent.unit.phy);
+                assert_eq!(found, 1, "key of message {} of {}", sent.offset, sent.queue);
             }
         }
     }

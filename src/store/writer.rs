@@ -100,6 +100,8 @@ pub struct Writer {
     keys: Outlet<Vec<KeyEntry>>,
     end: RefCell<LogEnd>,
     counters: RefCell<QueueCounters>,
+    /// By queue: its topic was deleted, and it takes no puts.
+    retired: RefCell<Vec<bool>>,
     commit: RefCell<GroupCommit>,
     /// Appends that are not yet wholly shown to readers or answered, oldest first.
     groups: RefCell<VecDeque<Group>>,
@@ -304,6 +306,7 @@ impl Writer {
             commit: RefCell::new(GroupCommit::starting_at(start.end)),
             end: RefCell::new(LogEnd::new(start.end, segment_len, start.last_stored_at)),
             counters: RefCell::new(start.counters),
+            retired: RefCell::default(),
             rings: RefCell::new(rings.from_shards),
             gathered: RefCell::default(),
             replies: rings.replies.into_iter().map(Outlet::new).collect(),
@@ -550,7 +553,10 @@ impl Writer {
             let waited_ms = now_ms.saturating_sub(batch.opened_ms);
             let mut records = std::mem::take(&mut batch.records);
             let mut bytes = std::mem::take(&mut batch.bytes);
-            let whole = only && waited_ms <= settings.put_wait_ms_max && self.fits_here(bytes.len());
+            let whole = only
+                && waited_ms <= settings.put_wait_ms_max
+                && self.fits_here(bytes.len())
+                && !batch.puts.iter().any(|put| self.is_retired(put.queue));
             let mut at_byte = 0;
             let mut at_record = 0;
             if whole {
@@ -577,6 +583,8 @@ impl Writer {
                             queued: queued as u32,
                             stages: self.shared.stage_times(),
                         })
+                    } else if self.is_retired(put.queue) {
+                        Some(PutStatus::QueueGone)
                     } else {
                         self.make_room(u64::from(put.len), &mut staged).await
                     };
@@ -599,6 +607,10 @@ impl Writer {
                 bytes.clear();
                 batch.bytes = bytes;
             }
+            for retire in batch.retires.drain(..) {
+                self.retire(&retire.queues);
+                staged.immediate[shard].retired.push((retire.token, Some(self.end.borrow().at())));
+            }
             records.clear();
             batch.records = records;
             batch.puts.clear();
@@ -615,6 +627,19 @@ impl Writer {
             staged.group.waiter = Some(WaiterId(id));
         }
         staged
+    }
+
+    fn is_retired(&self, queue: QueueHandle) -> bool {
+        self.retired.borrow().get(queue.index()).is_some_and(|retired| *retired)
+    }
+
+    fn retire(&self, queues: &[QueueHandle]) {
+        let mut retired = self.retired.borrow_mut();
+        let count = queues.iter().map(|queue| queue.index() + 1).max().unwrap_or(0);
+        if count > retired.len() {
+            retired.resize(count, false);
+        }
+        queues.iter().for_each(|queue| retired[queue.index()] = true);
     }
 
     fn fits_here(&self, len: usize) -> bool {
@@ -896,7 +921,7 @@ impl Writer {
 
     fn send_replies(&self, batches: Vec<ReplyBatch>) {
         for (outlet, batch) in self.replies.iter().zip(batches) {
-            if !batch.replies.is_empty() || batch.spent.is_some() {
+            if !batch.replies.is_empty() || !batch.retired.is_empty() || batch.spent.is_some() {
                 outlet.send(batch);
             }
         }
@@ -905,7 +930,8 @@ impl Writer {
     fn answer_all(&self, batches: VecDeque<(usize, SubmitBatch)>, status: PutStatus) {
         for (shard, batch) in batches {
             let replies = batch.puts.iter().map(|put| refusal(put, status)).collect();
-            self.replies[shard].send(ReplyBatch { replies, spent: Some(batch) });
+            let retired = batch.retires.iter().map(|retire| (retire.token, None)).collect();
+            self.replies[shard].send(ReplyBatch { replies, retired, spent: Some(batch) });
         }
     }
 

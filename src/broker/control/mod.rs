@@ -13,7 +13,8 @@ use crate::broker::{
 };
 use crate::broker::{names, subscription};
 use crate::format::config_files::{ConsumerOffsetsFile, GroupConfig, SubscriptionGroupsFile, TopicsFile};
-use crate::types::Timestamp;
+use crate::store::{Births, QueueView};
+use crate::types::{PhyOffset, Timestamp};
 use crate::wire::client_config::ClientConfigCheck;
 use crate::wire::code::{request, response};
 use crate::wire::headers::{
@@ -51,6 +52,9 @@ use topics::TopicTable;
 /// Longest client id, and longest name of a producer group (which becomes neither file nor folder).
 const CLIENT_TEXT_LEN_MAX: usize = 1_024;
 
+/// Deleted topics to remember: each as long as the log has older records than its deletion.
+const BIRTH_COUNT_MAX: usize = 100_000;
+
 /// Checked settings; plain values.
 #[derive(Clone, Debug)]
 pub struct ControlSettings {
@@ -83,6 +87,7 @@ pub struct LoadedTables {
     pub groups: SubscriptionGroupsFile,
     pub consumer_offsets: ConsumerOffsetsFile,
     pub kv_config: KvConfig,
+    pub births: Births,
 }
 
 /// See the module.
@@ -95,6 +100,9 @@ pub struct Control {
     locks: Locks,
     name_server: NameServer,
     kv_config: KvConfig,
+    births: Arc<Births>,
+    /// Those on disk.
+    saved_births: Arc<Births>,
     directory: SharedDirectory,
     /// The topics that the directory shows: those that are on disk.
     shown: Topics,
@@ -130,6 +138,7 @@ struct Effects {
     pushes: Vec<Push>,
     dirty: Dirty,
     upkeep: Option<Upkeep>,
+    deletes: Option<String>,
 }
 
 type Answer = Result<Response, Refused>;
@@ -148,6 +157,7 @@ impl Control {
     ) -> Control {
         let topics = TopicTable::new(&settings, loaded.topics, queues);
         let groups = GroupTable::new(loaded.groups, settings.auto_create_group);
+        let births = Arc::new(loaded.births);
         let control = Control {
             shown: Arc::clone(topics.shared()),
             topics,
@@ -157,6 +167,8 @@ impl Control {
             locks: Locks::default(),
             name_server: NameServer::default(),
             kv_config: loaded.kv_config,
+            saved_births: Arc::clone(&births),
+            births,
             settings,
             directory,
         };
@@ -164,14 +176,16 @@ impl Control {
         control
     }
 
-    /// Carries out a request of the broker role (14, 15, 17, 34, 35, 38, 41, 42, 46, 306, 329, 351, 352) or the name server role
-    /// (100 to 106, 206, 219, 904); any other gets code 3. To a oneway request the caller sends no answer.
+    /// Carries out a request of the broker role (14, 15, 17, 34, 35, 38, 41, 42, 46, 215, 306, 329, 351, 352) or the name server role
+    /// (100 to 106, 206, 216, 219, 904); any other gets code 3. To a oneway request the caller sends no answer.
     pub fn handle(&mut self, now: Timestamp, from: &Caller, command: &Command<'_>) -> Outcome {
         let mut effects = Effects::default();
         let answer = match command.code {
             request::QUERY_CONSUMER_OFFSET => self.query_offset(command),
             request::UPDATE_CONSUMER_OFFSET => self.update_offset(now, command),
             request::UPDATE_AND_CREATE_TOPIC => self.update_topic(now, command, &mut effects),
+            request::DELETE_TOPIC_IN_BROKER => self.delete_topic(command, &mut effects),
+            request::DELETE_TOPIC_IN_NAMESRV => self.delete_route(command),
             request::HEART_BEAT => self.heartbeat(now, from, command, &mut effects),
             request::UNREGISTER_CLIENT => self.unregister_client(from, command, &mut effects),
             request::GET_CONSUMER_LIST_BY_GROUP => self.consumer_list(command),
@@ -207,7 +221,8 @@ impl Control {
         };
         let response = answer.unwrap_or_else(|Refused(response)| response);
         self.publish();
-        Outcome { response, pushes: effects.pushes, dirty: effects.dirty, upkeep: effects.upkeep }
+        let Effects { pushes, dirty, upkeep, deletes } = effects;
+        Outcome { response, pushes, dirty, upkeep, deletes }
     }
 
     /// Makes the topic that a send names, if there is a template for it (remoting.md 6.2). The node calls this when a
@@ -265,6 +280,10 @@ impl Control {
     /// Sets a consumer offset that came with a pull, whose group, topic and queue the shard has checked. A negative one
     /// stands for "none yet" and is ignored, and so is one for which the table has no room.
     pub fn commit_offset(&mut self, now: Timestamp, group: &str, topic: &str, queue_id: i32, offset: i64) {
+        // It may have been on its way while its topic was deleted.
+        if !self.topics.contains(topic) {
+            return;
+        }
         if offset >= 0 && self.offsets.update(now, group, topic, queue_id, offset).is_err() {
             tracing::warn!(group, topic, queue_id, "no room for one more consumer offset");
         }
@@ -379,6 +398,10 @@ impl Control {
             }
             // 4.9 takes offsets of groups and topics that it does not know; of names that cannot be, not even that.
             Profile::V4_9 => {
+                if self.births.contains(topic) && !self.topics.contains(topic) {
+                    // Its consumers go on for a while; a new topic of that name is none of theirs.
+                    return Ok(Response::ok());
+                }
                 let bad = names::check_group(group).and_then(|()| names::check_topic(topic)).err();
                 if let Some(bad) = bad.filter(|_| self.groups.get(group).is_none() || !self.topics.contains(topic)) {
                     return Err(fail(invalid, bad.to_string()));
@@ -402,6 +425,32 @@ impl Control {
     fn update_topic(&mut self, now: Timestamp, command: &Command<'_>, effects: &mut Effects) -> Answer {
         let header = CreateTopicHeader::read(command)?;
         effects.dirty.topics |= self.topics.update(now, &self.settings, &header)?;
+        Ok(Response::ok())
+    }
+
+    fn delete_topic(&mut self, command: &Command<'_>, effects: &mut Effects) -> Answer {
+        let TopicHeader { topic } = TopicHeader::read(command)?;
+        let invalid = self.settings.profile.invalid_parameter();
+        if topic.trim().is_empty() {
+            return Err(fail(invalid, "the topic name is blank"));
+        }
+        if names::is_system_topic(topic) || self.settings.named_topics().iter().any(|own| own == topic) {
+            return Err(fail(invalid, format!("the topic {topic} belongs to the broker")));
+        }
+        if self.topics.can_be_deleted(topic) {
+            if self.births.count() >= BIRTH_COUNT_MAX && !self.births.contains(topic) {
+                let remark = format!("{BIRTH_COUNT_MAX} topics were deleted whose messages the log still has");
+                return Err(fail(response::SYSTEM_ERROR, remark));
+            }
+            effects.deletes = Some(topic.to_owned());
+        }
+        Ok(Response::ok())
+    }
+
+    /// Where a topic is on other brokers is forgotten until they tell of it again; what this node has, its own table says.
+    fn delete_route(&mut self, command: &Command<'_>) -> Answer {
+        let TopicHeader { topic } = TopicHeader::read(command)?;
+        self.name_server.forget_topic(topic, command.ext.opt_text("clusterName"));
         Ok(Response::ok())
     }
 
@@ -623,10 +672,61 @@ impl Control {
         Arc::clone(self.topics.shared())
     }
 
+    /// Begins to delete a topic: shards and clients see it no more, and it cannot be made again until
+    /// [`Control::end_deletion`]. Gives its queues, which the store is to take no more messages for; then
+    /// [`Control::retired`]. What has failed on the way may begin again. `None`: there is no such topic.
+    pub fn begin_deletion(&mut self, topic: &str) -> Option<Vec<Arc<QueueView>>> {
+        let queues = self.topics.begin_deletion(topic)?;
+        if self.shown.contains_key(topic) {
+            Arc::make_mut(&mut self.shown).remove(topic);
+        }
+        self.publish();
+        Some(queues)
+    }
+
+    /// The store takes no more messages of a topic that is being deleted, and all it has lie below `birth`; the log begins
+    /// at `log_min`. Its settings and its groups' offsets go, which is to be saved; then [`Control::retire_queues`].
+    pub fn retired(&mut self, now: Timestamp, topic: &str, birth: PhyOffset, log_min: PhyOffset) -> Dirty {
+        let version = self.topics.leave(now, topic);
+        let births = Arc::make_mut(&mut self.births);
+        births.forget_before(log_min);
+        births.set(topic, birth, version.counter);
+        self.offsets.remove_topic(now, topic);
+        tracing::info!(topic, %birth, "topic deleted");
+        self.publish();
+        Dirty::TOPICS
+    }
+
+    /// The deletion is on disk: the next queues of these names are others.
+    pub fn retire_queues(&mut self, topic: &str) {
+        self.topics.retire_queues(topic);
+    }
+
+    /// Nothing is left of the topic where a new one of its name would find it.
+    pub fn end_deletion(&mut self, topic: &str) {
+        self.topics.end_deletion(topic);
+    }
+
+    /// Births that are not on disk. They have to be before topics.json is written.
+    pub fn unsaved_births(&self) -> Option<Arc<Births>> {
+        (!Arc::ptr_eq(&self.births, &self.saved_births)).then(|| Arc::clone(&self.births))
+    }
+
+    /// These are on disk.
+    pub fn births_saved(&mut self, saved: Arc<Births>) {
+        self.saved_births = saved;
+    }
+
     /// Lets the shards see topics that are on disk. Not before: a message in a topic that a crash forgets would be
     /// acknowledged and out of sight. Groups are seen at once: one that is forgotten comes back with its next pull.
     pub fn show(&mut self, saved: Topics) {
         self.shown = saved;
+        // Deleted since.
+        for topic in self.topics.leaving() {
+            if self.shown.contains_key(topic) {
+                Arc::make_mut(&mut self.shown).remove(topic);
+            }
+        }
         self.publish();
     }
 
@@ -642,13 +742,15 @@ impl Control {
         let same = Arc::ptr_eq(&published.topics, &self.shown)
             && Arc::ptr_eq(&published.groups, self.groups.shared())
             && Arc::ptr_eq(&published.subscriptions, self.members.subscriptions())
-            && Arc::ptr_eq(&published.locked_until, self.locks.until());
+            && Arc::ptr_eq(&published.locked_until, self.locks.until())
+            && Arc::ptr_eq(&published.births, &self.births);
         if !same {
             self.directory.store(Arc::new(Directory {
                 topics: Arc::clone(&self.shown),
                 groups: Arc::clone(self.groups.shared()),
                 subscriptions: Arc::clone(self.members.subscriptions()),
                 locked_until: Arc::clone(self.locks.until()),
+                births: Arc::clone(&self.births),
             }));
         }
     }

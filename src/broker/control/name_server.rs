@@ -221,6 +221,15 @@ impl NameServer {
         })
     }
 
+    /// Forgets a topic of other brokers (of one cluster, if it is named) until they tell of it again.
+    pub(super) fn forget_topic(&mut self, topic: &str, cluster: Option<&str>) {
+        for broker in self.brokers.values_mut() {
+            if cluster.is_none_or(|cluster| cluster == broker.cluster) && broker.topics.remove(topic).is_some() {
+                self.topic_count -= 1;
+            }
+        }
+    }
+
     /// A broker says that it leaves. One that is registered with another address under its name and id stays.
     pub(super) fn unregister(&mut self, header: &BrokerHeader<'_>) {
         self.retain(|name, id, node| {

@@ -70,6 +70,18 @@ impl ConsumerOffsets {
         Ok(())
     }
 
+    /// Forgets where groups have got to in a topic.
+    pub(super) fn remove_topic(&mut self, now: Timestamp, topic: &str) {
+        let first = consumer_offset_key(topic, "");
+        let of_topic = self.file.table.range(first.clone()..).take_while(|(key, _)| key.starts_with(&first));
+        let keys: Vec<String> = of_topic.map(|(key, _)| key.clone()).collect();
+        for queues in keys.iter().filter_map(|key| self.file.table.remove(key)) {
+            self.count -= queues.len();
+            self.updates += 1;
+        }
+        self.file.data_version = self.file.data_version.next(now);
+    }
+
     /// Updates since the start: if the count has grown since the file was written, the file is behind.
     pub(super) fn updates(&self) -> u64 {
         self.updates
@@ -84,6 +96,24 @@ impl ConsumerOffsets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_topics_offsets_go_and_those_of_similar_names_stay() {
+        let mut offsets = ConsumerOffsets::new(ConsumerOffsetsFile::default());
+        let now = Timestamp(1);
+        for topic in ["T", "T-2", "S", "TT"] {
+            for queue in 0..2 {
+                offsets.update(now, "G", topic, queue, 5).unwrap();
+            }
+        }
+        let updates = offsets.updates();
+        offsets.remove_topic(now, "T");
+        assert!(offsets.updates() > updates, "the file is behind");
+        assert_eq!((offsets.get("G", "T", 0), offsets.get("G", "T", 1), offsets.count), (None, None, 6));
+        for topic in ["T-2", "S", "TT"] {
+            assert_eq!(offsets.get("G", topic, 1), Some(5));
+        }
+    }
 
     #[test]
     fn a_full_table_takes_new_values_but_no_new_queues() {

@@ -1,6 +1,6 @@
 //! The control core as clients and shards see it. Numbers of rows are those of remoting.md 8.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -24,13 +24,22 @@ const MINUTE_MS: i64 = 60_000;
 struct TestQueues {
     made: Rc<RefCell<HashMap<QueueKey, Arc<QueueView>>>>,
     cold: Rc<RefCell<Vec<QueueKey>>>,
+    count: Rc<Cell<u32>>,
 }
 
 impl QueueMaker for TestQueues {
     fn queue(&mut self, key: &QueueKey) -> Arc<QueueView> {
         let mut made = self.made.borrow_mut();
-        let handle = QueueHandle(made.len() as u32);
+        let handle = QueueHandle(self.count.replace(self.count.get() + 1));
         Arc::clone(made.entry(key.clone()).or_insert_with(|| QueueView::new(key.clone(), handle)))
+    }
+
+    fn queues_of(&self, topic: &str) -> Vec<Arc<QueueView>> {
+        self.made.borrow().values().filter(|queue| *queue.key().topic == *topic).cloned().collect()
+    }
+
+    fn retire(&mut self, topic: &str) {
+        self.made.borrow_mut().retain(|key, _| *key.topic != *topic);
     }
 
     fn starts_in_memory(&self, queue: &Arc<QueueView>) -> bool {
@@ -420,6 +429,7 @@ fn tables_of_another_broker_are_taken_over_and_written_back() {
         groups: SubscriptionGroupsFile::decode(groups).unwrap(),
         consumer_offsets: ConsumerOffsetsFile::decode(offsets).unwrap(),
         kv_config: KvConfig::default(),
+        births: Births::default(),
     };
     let mut bench = Bench::with(settings(Profile::V5), loaded);
     assert_eq!(bench.topic("TopicA").queues.len(), 4);
@@ -550,6 +560,7 @@ fn row_62_offsets_of_unknown_groups_and_topics_are_taken_by_profile_4_9_only() {
 #[test]
 fn consumer_offsets_are_written_with_a_version_that_moves_every_500_updates() {
     let mut bench = Bench::new(Profile::V5);
+    bench.create_topic("T", 2);
     bench.control.commit_offset(bench.now, "G", "T", 1, -1);
     assert_eq!(bench.control.consumer_offset_updates(), 0);
     for offset in 0..499 {
@@ -574,7 +585,7 @@ fn row_67_a_heartbeat_must_be_json_with_a_client_id() {
         let outcome = bench.ask(1, 34, &[], br#"{"clientID":"x@1"}"#);
         assert_eq!(
             outcome,
-            Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default(), upkeep: None }
+            Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default(), upkeep: None, deletes: None }
         );
         let long = format!(r#"{{"clientID":"{}"}}"#, "x".repeat(1_025));
         assert_eq!(bench.ask(1, 34, &[], long.as_bytes()).response.code, 1);
@@ -637,7 +648,7 @@ fn row_71_leaving_is_always_granted_and_told_to_those_left() {
         let leave = [("clientID", "A"), ("producerGroup", "P"), ("consumerGroup", "G")];
         assert_eq!(
             bench.ask(1, 35, &leave, b""),
-            Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default(), upkeep: None }
+            Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default(), upkeep: None, deletes: None }
         );
         bench.beat(1, "A", "G", &["T"]);
         bench.beat(2, "B", "G", &["T"]);
@@ -994,7 +1005,7 @@ fn settings_are_kept_by_namespace_and_told_to_brokers() {
         assert_eq!(bench.ask(1, 102, &order, b"").dirty, Dirty::KV_CONFIG);
         assert_eq!(
             bench.ask(1, 102, &order, b""),
-            Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default(), upkeep: None }
+            Outcome { response: Response::ok(), pushes: vec![], dirty: Dirty::default(), upkeep: None, deletes: None }
         );
         assert_eq!(bench.code_of(100, &order), 1);
         assert_eq!(bench.code_of(101, &[("key", "k")]), 1);
@@ -1077,4 +1088,142 @@ fn the_directory_is_replaced_only_by_changes_and_shows_topics_only_once_they_are
     bench.body_of(105, &[("topic", "T")]);
     assert!(Arc::ptr_eq(&locked, &bench.directory.load_full()));
     assert!(Arc::ptr_eq(&settled.subscriptions, &locked.subscriptions));
+}
+
+// Deleting topics: row 79
+
+#[test]
+fn row_79_a_topic_that_is_not_there_is_deleted_with_success_and_the_brokers_own_are_refused() {
+    for (profile, refusal) in [(Profile::V5, 29), (Profile::V4_9, 1)] {
+        in_both_header_types(profile, |bench| {
+            bench.create_topic("T", 2);
+            for topic in ["NoSuch", "a b", "%DLQ%G"] {
+                let outcome = bench.ask(1, 215, &[("topic", topic)], b"");
+                assert_eq!((outcome.response.code, outcome.deletes), (0, None), "{topic}");
+            }
+            let own = ["TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_x", "DefaultCluster", "broker-a"];
+            for topic in own.into_iter().chain(["DefaultCluster_REPLY_TOPIC", "  "]) {
+                let outcome = bench.ask(1, 215, &[("topic", topic)], b"");
+                assert_eq!((outcome.response.code, outcome.deletes), (refusal, None), "{topic}");
+            }
+            let outcome = bench.ask(1, 215, &[("topic", "T")], b"");
+            assert_eq!((outcome.response.code, outcome.deletes.as_deref()), (0, Some("T")));
+        });
+    }
+}
+
+#[test]
+fn a_topic_that_is_deleted_goes_at_once_from_sight_and_from_disk_only_with_its_birth() {
+    let mut bench = Bench::new(Profile::V5);
+    bench.create_topic("T", 2);
+    bench.create_topic("U", 1);
+    bench.control.ensure_group(bench.now, "G").unwrap();
+    for topic in ["T", "U"] {
+        let ext = [("consumerGroup", "G"), ("topic", topic), ("queueId", "0"), ("commitOffset", "7")];
+        assert_eq!(bench.code_of(15, &ext), 0);
+    }
+    let before = bench.topic("T");
+    let saving = bench.control.topics();
+
+    let queues = bench.control.begin_deletion("T").unwrap();
+    assert_eq!(queues.len(), 2);
+    let on_disk = |bench: &Bench| TopicsFile::decode(&bench.control.encode_topics()).unwrap();
+    let sees = |bench: &Bench, topic: &str| bench.directory.load().topics.contains_key(topic);
+    assert!(!sees(&bench, "T") && sees(&bench, "U"));
+    // A save that was under way shows it no more.
+    bench.control.show(saving);
+    assert!(!sees(&bench, "T") && sees(&bench, "U"));
+    assert!(on_disk(&bench).topics.contains_key("T"), "a crash now leaves it whole");
+    assert_eq!(bench.code_of(105, &[("topic", "T")]), 17);
+    assert_eq!(bench.code_of(351, &[("topic", "T")]), 17);
+    assert_eq!(bench.create_topic("T", 2).response.code, 1);
+    let wanted = bench.control.ensure_topic_for_send(bench.now, "T", "TBW102", 4, false);
+    assert_eq!(wanted, Err(NoTopic::BeingDeleted { topic: "T".into() }));
+    assert_eq!(
+        bench.ask(1, 215, &[("topic", "T")], b"").deletes.as_deref(),
+        Some("T"),
+        "what failed can be asked again"
+    );
+    assert_eq!(bench.control.begin_deletion("T").unwrap().len(), 2);
+
+    let version = on_disk(&bench).data_version.counter;
+    bench.control.retired(bench.now, "T", PhyOffset(5000), PhyOffset(0));
+    bench.control.commit_offset(bench.now, "G", "T", 0, 9);
+    let births = bench.control.unsaved_births().expect("births to save");
+    assert!(births.is_old("T", PhyOffset(4999)) && !births.is_old("T", PhyOffset(5000)));
+    let text = String::from_utf8(births.encode()).unwrap();
+    assert_eq!(text, format!(r#"{{"T":{{"birth":5000,"topics_version":{}}}}}"#, version + 1));
+    let file = on_disk(&bench);
+    assert!(!file.topics.contains_key("T") && file.topics.contains_key("U"));
+    assert_eq!(file.data_version.counter, version + 1);
+    let offsets = ConsumerOffsetsFile::decode(&bench.control.encode_consumer_offsets()).unwrap();
+    assert_eq!(offsets.table.keys().collect::<Vec<_>>(), ["U@G"]);
+    bench.control.births_saved(births);
+    assert_eq!(bench.control.unsaved_births(), None);
+    assert!(bench.directory.load().births.contains("T"));
+    assert!(bench.control.ensure_topic_for_send(bench.now, "T", "TBW102", 4, false).is_err(), "its files are there");
+
+    bench.control.retire_queues("T");
+    bench.control.end_deletion("T");
+    assert_eq!(bench.ask(1, 215, &[("topic", "T")], b"").deletes, None);
+    assert_eq!(bench.create_topic("T", 2).response.code, 0);
+    let after = bench.topic("T");
+    let handles = |topic: &Topic| topic.queues.iter().map(|queue| queue.handle()).collect::<Vec<_>>();
+    assert!(handles(&after).iter().all(|handle| !handles(&before).contains(handle)));
+    let ext = [("consumerGroup", "G"), ("topic", "T"), ("queueId", "0")];
+    let offset = bench.ask(1, 14, &ext, b"").response.ext;
+    assert_eq!(offset, [("offset".into(), "0".to_owned())]);
+}
+
+#[test]
+fn deleted_queues_are_counted_and_too_many_of_them_end_the_making_of_topics() {
+    let mut bench = Bench::new(Profile::V5);
+    bench.create_topic("T", 16);
+    // Narrowed: all sixteen were made.
+    bench.create_topic("T", 2);
+    bench.control.begin_deletion("T").unwrap();
+    bench.control.retired(bench.now, "T", PhyOffset(5000), PhyOffset(0));
+    bench.control.retire_queues("T");
+    bench.control.end_deletion("T");
+    assert_eq!(bench.control.topics.gone_count, 16);
+    bench.control.topics.gone_count = 4_000_000;
+    let response = bench.create_topic("U", 1).response;
+    assert_eq!(response.code, 1);
+    assert!(response.remark.unwrap().contains("restart"));
+}
+
+/// A 4.9 broker takes offsets of topics that it does not know; those of a deleted one would be there before the next.
+#[test]
+fn consumers_of_a_deleted_topic_leave_no_offsets_behind() {
+    let mut bench = Bench::new(Profile::V4_9);
+    bench.create_topic("T", 2);
+    bench.control.begin_deletion("T").unwrap();
+    bench.control.retired(bench.now, "T", PhyOffset(5000), PhyOffset(0));
+    bench.control.retire_queues("T");
+    bench.control.end_deletion("T");
+    for topic in ["T", "V"] {
+        let ext = [("consumerGroup", "G"), ("topic", topic), ("queueId", "0"), ("commitOffset", "7")];
+        assert_eq!(bench.code_of(15, &ext), 0);
+    }
+    let offsets = ConsumerOffsetsFile::decode(&bench.control.encode_consumer_offsets()).unwrap();
+    assert_eq!(offsets.table.keys().collect::<Vec<_>>(), ["V@G"]);
+}
+
+#[test]
+fn a_deleted_route_of_another_broker_is_gone_until_it_registers_again() {
+    in_both_header_types(Profile::V5, |bench| {
+        register(bench, 9, "broker-b", "0", "10.0.0.2:10911");
+        let route = [("topic", "TopicX")];
+        assert_eq!(bench.code_of(216, &[("topic", "TopicX"), ("clusterName", "Other")]), 0);
+        assert_eq!(bench.code_of(105, &route), 0);
+        assert_eq!(bench.code_of(216, &[("topic", "TopicX"), ("clusterName", "DefaultCluster")]), 0);
+        assert_eq!(bench.code_of(105, &route), 17);
+        assert_eq!(bench.code_of(216, &route), 0);
+        register(bench, 9, "broker-b", "0", "10.0.0.2:10911");
+        assert_eq!(bench.code_of(105, &route), 0);
+        // What this node has is there as long as it has it.
+        bench.create_topic("T", 1);
+        assert_eq!(bench.code_of(216, &[("topic", "T")]), 0);
+        assert_eq!(bench.code_of(105, &[("topic", "T")]), 0);
+    });
 }

@@ -23,6 +23,8 @@ const QUEUES_PER_TOPIC_MAX: i32 = 16_384;
 const TOPIC_COUNT_MAX: usize = 50_000;
 /// Queues of all topics together.
 const QUEUE_COUNT_MAX: usize = 1_000_000;
+/// Queues that may be deleted while the node runs: a few hundred bytes of each stay until it ends.
+const GONE_COUNT_MAX: usize = 4_000_000;
 /// All permission bits that there are.
 const PERM_MAX: i32 =
     TopicConfig::PERM_INHERIT | TopicConfig::PERM_WRITE | TopicConfig::PERM_READ | TopicConfig::PERM_PRIORITY;
@@ -37,8 +39,12 @@ pub(super) struct TopicTable {
     topics: Arc<HashMap<Arc<str>, Arc<Topic>>>,
     /// Found in topics.json under names that cannot be used; kept only to be written back.
     set_aside: BTreeMap<String, TopicConfig>,
+    /// Topics that are being deleted; with their settings those that topics.json still has.
+    leaving: BTreeMap<String, Option<TopicConfig>>,
     data_version: DataVersion,
     queue_count: usize,
+    /// Queues deleted since the start.
+    pub(super) gone_count: usize,
     queues: Box<dyn QueueMaker>,
 }
 
@@ -48,8 +54,10 @@ impl TopicTable {
         let mut table = TopicTable {
             topics: Arc::default(),
             set_aside: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             data_version: file.data_version,
             queue_count: 0,
+            gone_count: 0,
             queues,
         };
         let mut all = built_in(settings);
@@ -111,7 +119,9 @@ impl TopicTable {
     pub(super) fn encode(&self) -> Vec<u8> {
         let served = self.topics.iter().map(|(name, topic)| (name.to_string(), topic.config.clone()));
         let set_aside = self.set_aside.iter().map(|(name, config)| (name.clone(), config.clone()));
-        TopicsFile { topics: served.chain(set_aside).collect(), data_version: self.data_version }.encode()
+        let leaving = self.leaving.iter().filter_map(|(name, config)| Some((name.clone(), config.clone()?)));
+        TopicsFile { topics: served.chain(set_aside).chain(leaving).collect(), data_version: self.data_version }
+            .encode()
     }
 
     /// Carries out request 17; false: all was so already.
@@ -217,8 +227,52 @@ impl TopicTable {
         Ok(true)
     }
 
+    /// Is the topic there, or not yet wholly deleted?
+    pub(super) fn can_be_deleted(&self, topic: &str) -> bool {
+        self.contains(topic) || self.leaving.contains_key(topic)
+    }
+
+    /// Takes a topic out of the table, though not yet out of the file; gives its queues. It cannot be made again until
+    /// [`TopicTable::end_deletion`]. `None`: it is not there.
+    pub(super) fn begin_deletion(&mut self, topic: &str) -> Option<Vec<Arc<QueueView>>> {
+        if self.contains(topic) {
+            let removed = Arc::make_mut(&mut self.topics).remove(topic)?;
+            self.queue_count -= removed.queues.len();
+            self.leaving.insert(topic.to_owned(), Some(removed.config.clone()));
+        }
+        self.leaving.contains_key(topic).then(|| self.queues.queues_of(topic))
+    }
+
+    /// Takes it out of the file; gives the version of that.
+    pub(super) fn leave(&mut self, now: Timestamp, topic: &str) -> DataVersion {
+        self.leaving.insert(topic.to_owned(), None);
+        self.data_version = self.data_version.next(now);
+        self.data_version
+    }
+
+    /// Forgets its queues: the next ones of these names are others.
+    pub(super) fn retire_queues(&mut self, topic: &str) {
+        self.gone_count += self.queues.queues_of(topic).len();
+        self.queues.retire(topic);
+    }
+
+    pub(super) fn end_deletion(&mut self, topic: &str) {
+        self.leaving.remove(topic);
+    }
+
+    /// Topics that are being deleted.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = &str> {
+        self.leaving.keys().map(String::as_str)
+    }
+
     fn check_room(&self, config: &TopicConfig) -> Result<(), NoTopic> {
+        if self.leaving.contains_key(&config.name) {
+            return Err(NoTopic::BeingDeleted { topic: config.name.clone() });
+        }
         let before = self.topics.get(config.name.as_str());
+        if self.gone_count >= GONE_COUNT_MAX && queue_count(config) > before.map_or(0, |topic| topic.queues.len()) {
+            return Err(NoTopic::WornOut { topic: config.name.clone() });
+        }
         let topic_count = self.topics.len() + usize::from(before.is_none());
         let queue_count = self.queue_count - before.map_or(0, |topic| topic.queues.len()) + queue_count(config);
         if topic_count > TOPIC_COUNT_MAX || queue_count > QUEUE_COUNT_MAX {
@@ -303,6 +357,10 @@ pub enum NoTopic {
     NoGroup { group: String },
     /// There are as many topics or queues as there may be: code 1.
     Full { topic: String },
+    /// So many queues were deleted that no more are made before a restart: code 1.
+    WornOut { topic: String },
+    /// It is being deleted: code 17 to a send, else 1.
+    BeingDeleted { topic: String },
 }
 
 impl From<BadName> for NoTopic {
@@ -321,6 +379,11 @@ impl fmt::Display for NoTopic {
             NoTopic::AutoCreateOff { topic } => {
                 write!(f, "topic {topic} does not exist, and topics are not created by sending to them here")
             }
+            NoTopic::WornOut { topic } => write!(
+                f,
+                "no room for topic {topic}: {GONE_COUNT_MAX} queues were deleted since the node's start; restart it"
+            ),
+            NoTopic::BeingDeleted { topic } => write!(f, "the topic {topic} is being deleted; try again"),
             NoTopic::NoGroup { group } => write!(f, "consumer group {group} does not exist"),
             NoTopic::Full { topic } => write!(
                 f,

@@ -115,7 +115,9 @@ impl Ledger {
                     self.stored(*number, Place { offset, phy, len: *len }, safe);
                 }
                 PutStatus::ServiceNotAvailable => {}
-                PutStatus::SegmentNotCreated | PutStatus::Busy { .. } => self.sent[*number].state = State::Absent,
+                PutStatus::SegmentNotCreated | PutStatus::Busy { .. } | PutStatus::QueueGone => {
+                    self.sent[*number].state = State::Absent;
+                }
             }
             offset = offset.advance(1);
             phy = phy.advance(u64::from(*len));

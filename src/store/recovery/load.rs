@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::super::births::Births;
 use super::super::index_builder::index_header;
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
@@ -15,7 +16,7 @@ use crate::format::index_file;
 use crate::format::names;
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::index;
-use crate::io::{SharedMap, remove_if_present};
+use crate::io::{SharedMap, disk, remove_if_present};
 use crate::types::{PhyOffset, QueueKey, QueueOffset};
 
 /// How the end of a queue's last file is found.
@@ -28,8 +29,13 @@ pub enum Ends {
     Looked,
 }
 
-/// Opens every consume queue file and counts what it holds.
-pub fn load_queues(layout: &Layout, settings: &StoreSettings, ends: Ends) -> Result<Vec<Arc<QueueView>>, OpenError> {
+/// Opens every consume queue file and counts what it holds. Queues of older generations of their topics go (rule R15).
+pub fn load_queues(
+    layout: &Layout,
+    settings: &StoreSettings,
+    births: &Births,
+    ends: Ends,
+) -> Result<Vec<Arc<QueueView>>, OpenError> {
     let mut queues = Vec::new();
     let root = layout.consumequeue();
     for topic in sub_dirs(&root)? {
@@ -42,12 +48,33 @@ pub fn load_queues(layout: &Layout, settings: &StoreSettings, ends: Ends) -> Res
             let key = QueueKey::new(topic.as_str(), queue_id);
             let files = load_queue_files(&dir, settings.consumequeue_len)?;
             let (files, max) = written_end(files, ends);
+            if newest_unit(&files, max).is_some_and(|newest| births.is_old(&topic, newest.phy)) {
+                drop(files);
+                remove_old(&root.join(&topic), &dir)?;
+                continue;
+            }
             let view = QueueView::with_files(key, handle(queues.len()), files);
             view.publish(QueueOffset(0), max);
             queues.push(view);
         }
     }
     Ok(queues)
+}
+
+/// The unit before the end of a queue.
+fn newest_unit(files: &[Arc<UnitFile>], max: QueueOffset) -> Option<Unit> {
+    files.last()?.unit(QueueOffset(max.0.checked_sub(1)?))
+}
+
+/// Removes the folder of a queue whose topic was deleted before its present messages were sent: a crash came before it was
+/// moved away. The topic's own folder goes with its last queue.
+fn remove_old(of_topic: &Path, of_queue: &Path) -> Result<(), OpenError> {
+    tracing::info!(path = %of_queue.display(), "consume queue of a deleted topic removed");
+    disk::remove_tree(of_queue).map_err(io_at(of_queue))?;
+    if fs::read_dir(of_topic).map_err(io_at(of_topic))?.next().is_none() {
+        disk::remove_tree(of_topic).map_err(io_at(of_topic))?;
+    }
+    Ok(())
 }
 
 fn sub_dirs(dir: &Path) -> Result<Vec<String>, OpenError> {

@@ -21,6 +21,7 @@ mod unit_files;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::births::Births;
 use super::layout::Layout;
 use super::open_error::OpenError;
 use super::quarantine::Region;
@@ -56,6 +57,7 @@ pub struct Recovery<'a> {
     pub whole: bool,
     /// All topics there are, if that is sure: after a kill the list may lack the newest.
     pub topics: Option<&'a TopicsFile>,
+    pub births: &'a Births,
     pub queues: &'a mut Vec<Arc<QueueView>>,
     pub index: &'a mut Vec<Arc<SharedMap>>,
     /// What is in quarantine.
@@ -98,7 +100,7 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
     let Some(first) = recovery.segments.first() else { return without_segments(&recovery) };
     let (oldest, newest_end) = (first.start(), recovery.segments[recovery.segments.len() - 1].end());
     let start = safe_start(&recovery);
-    let Recovery { layout, settings, segments, flushed, topics, queues, index, quarantined, .. } = recovery;
+    let Recovery { layout, settings, segments, flushed, topics, births, queues, index, quarantined, .. } = recovery;
     let reached = Reached::load(layout, start, newest_end, queues, index)?;
     let (mut from, at, stored_at) = match reached {
         Some(reached) => (reached.from().max(oldest), reached.at(), reached.stored_at()),
@@ -110,7 +112,7 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         tracing::info!(%from, oldest = %oldest, "scanning the commit log");
     }
     let mut rebuild = Rebuild::new(
-        QueueRebuild::new(layout, settings, segments, topics, queues),
+        QueueRebuild::new(layout, settings, segments, (topics, births), queues),
         IndexRebuild::new(layout, settings, index),
     );
     let mut scan =

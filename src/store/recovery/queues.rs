@@ -9,6 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::super::births::Births;
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
 use super::super::queues::{QueueView, UnitFile, handle, queue_dir};
@@ -55,7 +56,10 @@ struct Met {
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
+    /// Or in none, since its topic is in no list: it stays in the index, as after a kill the list counts for nothing.
     InItsQueue,
+    /// Of an older generation of its topic: nothing leads to it.
+    Retired,
     /// It says what cannot be: a damaged region by itself.
     Damaged,
 }
@@ -63,8 +67,10 @@ pub enum Taken {
 /// Whose record it is.
 enum Owner {
     Queue(usize),
-    /// Of a deleted topic.
+    /// Of a topic that is in no list.
     Nobody,
+    /// Of an older generation of its topic.
+    Retired,
     Nonsense(String),
 }
 
@@ -74,6 +80,7 @@ pub struct QueueRebuild<'a> {
     settings: &'a StoreSettings,
     segments: &'a [Arc<Segment>],
     topics: Option<&'a TopicsFile>,
+    births: &'a Births,
     queues: &'a mut Vec<Arc<QueueView>>,
     by_topic: HashMap<Arc<str>, Vec<(u32, usize)>>,
     /// Whose the last record was: the next is often of the same topic.
@@ -95,7 +102,7 @@ impl<'a> QueueRebuild<'a> {
         layout: &'a Layout,
         settings: &'a StoreSettings,
         segments: &'a [Arc<Segment>],
-        topics: Option<&'a TopicsFile>,
+        (topics, births): (Option<&'a TopicsFile>, &'a Births),
         queues: &'a mut Vec<Arc<QueueView>>,
     ) -> QueueRebuild<'a> {
         let mut by_topic: HashMap<Arc<str>, Vec<(u32, usize)>> = HashMap::new();
@@ -107,6 +114,7 @@ impl<'a> QueueRebuild<'a> {
             settings,
             segments,
             topics,
+            births,
             by_topic,
             last: None,
             from: PhyOffset(0),
@@ -151,6 +159,7 @@ impl<'a> QueueRebuild<'a> {
         let at = match self.owner(view) {
             Owner::Queue(at) => at,
             Owner::Nobody => return Ok(Taken::InItsQueue),
+            Owner::Retired => return Ok(Taken::Retired),
             Owner::Nonsense(why) => {
                 self.damaged(view.phy(), view.total_len(), why, None);
                 return Ok(Taken::Damaged);
@@ -207,6 +216,9 @@ impl<'a> QueueRebuild<'a> {
             return Owner::Nonsense(format!("the message says that its queue id is {}", view.queue_id()));
         };
         let topic = view.topic();
+        if self.is_old(view) {
+            return Owner::Retired;
+        }
         if let Some((last_topic, last_id, at)) = &self.last
             && *last_id == queue_id
             && **last_topic == *topic
@@ -235,6 +247,11 @@ impl<'a> QueueRebuild<'a> {
         Owner::Queue(at)
     }
 
+    /// Is it of an older generation of its topic (rule R15)?
+    pub fn is_old(&self, view: &RecordView<'_>) -> bool {
+        self.births.is_old(view.topic(), view.phy())
+    }
+
     /// Which message a record of a damaged region says that it is.
     pub fn claim(&mut self, view: &RecordView<'_>) -> Option<Claim> {
         let transaction = view.sys_flag() & sys_flag::TRANSACTION_MASK;
@@ -243,7 +260,7 @@ impl<'a> QueueRebuild<'a> {
         }
         match self.owner(view) {
             Owner::Queue(queue) => Some(Claim { queue, offset: view.queue_offset() }),
-            Owner::Nobody | Owner::Nonsense(_) => None,
+            Owner::Nobody | Owner::Retired | Owner::Nonsense(_) => None,
         }
     }
 

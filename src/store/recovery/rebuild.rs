@@ -38,10 +38,13 @@ impl<'a> Rebuild<'a> {
         self.records += 1;
         let transaction = view.sys_flag() & sys_flag::TRANSACTION_MASK;
         if transaction != sys_flag::TRANSACTION_PREPARED && transaction != sys_flag::TRANSACTION_ROLLBACK {
-            // Before the index: a record that turns out to be damaged leaves no trace there.
-            if self.queues.take(view)? == Taken::Damaged {
-                return Ok(Taken::Damaged);
+            // Before the index: a record that turns out to be damaged, or nobody's, leaves no trace there.
+            let taken = self.queues.take(view)?;
+            if taken != Taken::InItsQueue {
+                return Ok(taken);
             }
+        } else if self.queues.is_old(view) {
+            return Ok(Taken::Retired);
         }
         if transaction != sys_flag::TRANSACTION_ROLLBACK {
             self.index.take(view)?;

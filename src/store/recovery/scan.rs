@@ -199,7 +199,7 @@ impl<'a> LogScan<'a> {
                         walk.last_stored_at = view.store_timestamp();
                         continue;
                     }
-                    if rebuild.take(&view)? == Taken::InItsQueue {
+                    if rebuild.take(&view)? != Taken::Damaged {
                         walk.last_stored_at = walk.last_stored_at.max(view.store_timestamp());
                     }
                     continue;

@@ -562,6 +562,49 @@ fn policies_mixed_at_random_break_no_order_and_promise_nothing_early() {
     });
 }
 
+impl Bench {
+    /// Has the queues of a deleted topic retired; what is told stands in the cell after [`Bench::run`].
+    fn retire(&mut self, queues: &[u32]) -> Rc<Cell<Option<Option<PhyOffset>>>> {
+        let (end, submitter) = (Rc::new(Cell::new(None)), Rc::clone(&self.submitter));
+        let (told, queues) = (Rc::clone(&end), queues.iter().copied().map(QueueHandle).collect());
+        self.tasks.push(Box::pin(async move { told.set(Some(submitter.retire(queues).await)) }));
+        end
+    }
+}
+
+#[test]
+fn a_deleted_topics_queues_take_no_more_puts_and_lie_below_the_end_that_is_told() {
+    let mut bench = Bench::new(FlushMode::Async);
+    let taken = [bench.put(0, DEFAULT), bench.put(2, DEFAULT), bench.put(0, DEFAULT)];
+    let end = bench.retire(&[0, 3]);
+    bench.run();
+    assert_eq!(bench.answers(), ok(taken));
+    assert_eq!(end.get(), Some(Some(bench.shared.appended())));
+    let refused = [bench.put(0, DEFAULT), bench.put(3, DEFAULT)];
+    let other = bench.put(2, DEFAULT);
+    bench.run();
+    let gone = refused.map(|number| (number, PutStatus::QueueGone));
+    assert_eq!(bench.answers(), [&gone[..], &ok([other])].concat());
+    assert_eq!(bench.shown(), [(0, 0), (2, 0), (0, 1), (2, 1)]);
+    let only = bench.put(0, DEFAULT);
+    bench.run();
+    assert_eq!(bench.answers(), [(only, PutStatus::QueueGone)]);
+}
+
+#[test]
+fn a_log_that_takes_no_writes_retires_nothing() {
+    let mut bench = Bench::new(FlushMode::Sync);
+    bench.world.sync_fails.set(true);
+    bench.world.allowed.set(None);
+    bench.put(0, no_wait(DEFAULT));
+    bench.run();
+    bench.pass_ms(100);
+    assert!(bench.shared.is_poisoned());
+    let end = bench.retire(&[0]);
+    bench.run();
+    assert_eq!(end.get(), Some(None));
+}
+
 #[test]
 fn e42_on_a_sync_node_a_message_that_does_not_wait_is_answered_at_once_and_shown_once_flushed() {
     let mut bench = Bench::new(FlushMode::Sync);
