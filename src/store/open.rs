@@ -128,6 +128,10 @@ pub(super) fn open_locked(
     warn_of_lost_topics(&tables, &queues);
     let counters = queues.iter().map(|queue| queue.max().0).collect();
     save_queue_count(&layout, &queues)?;
+    // Java and its tools find one from the start on; it says nothing yet.
+    if !layout.checkpoint().exists() {
+        save_checkpoint(&layout, &checkpoint)?;
+    }
     // The abort file says that the store is in use: from here on a stop that does not remove it is unclean.
     let abort = layout.abort();
     write_abort(&abort).map_err(io_at(&abort))?;
