@@ -19,7 +19,7 @@ use super::writer::KeyEntry;
 use crate::dispatch::Receiver;
 use crate::format::index_file::{self, IndexHeader};
 use crate::format::names;
-use crate::index::{Full, IndexFile, IndexFileMut};
+use crate::index::{Full, IndexBytes, IndexFile, IndexFileMut};
 use crate::io::{Blocking, BrokenMap, SharedMap, disk, fsync_dir, remove_if_present};
 use crate::types::{KeyHash, PhyOffset, Timestamp};
 
@@ -48,6 +48,8 @@ pub struct IndexBuilder {
     arrived: Cell<bool>,
     dirtied: LocalWake,
     grown: LocalWake,
+    /// Why an expired file could not be deleted: told once.
+    expiry_error: RefCell<Option<String>>,
 }
 
 impl IndexBuilder {
@@ -71,6 +73,7 @@ impl IndexBuilder {
             arrived: Cell::new(false),
             dirtied: LocalWake::default(),
             grown: LocalWake::default(),
+            expiry_error: RefCell::default(),
         })
     }
 
@@ -237,7 +240,16 @@ impl IndexBuilder {
         let work = move || {
             let (mut removed, mut error) = (0, None);
             let last = files.len().saturating_sub(1);
-            for file in files[..last].iter().take_while(|file| index_header(file).end_phy < log_min) {
+            for file in &files[..last] {
+                // Not through the mapping: it was last used long ago, and the disk may not give it any more.
+                match header_on_disk(file) {
+                    Ok(header) if header.end_phy < log_min => {}
+                    Ok(_) => break,
+                    Err(why) => {
+                        error = Some(format!("{}: {why}", file.path().display()));
+                        break;
+                    }
+                }
                 if let Err(why) = remove_if_present(file.path()) {
                     error = Some(format!("{}: {why}", file.path().display()));
                     break;
@@ -253,8 +265,10 @@ impl IndexBuilder {
             (removed, error)
         };
         let (removed, error) = self.blocking.run(work).await;
-        if let Some(error) = error {
-            tracing::warn!(error, "an expired index file cannot be deleted; it is tried again after the next segment");
+        if let Some(error) = error
+            && self.expiry_error.replace(Some(error.clone())).as_ref() != Some(&error)
+        {
+            tracing::warn!(error, "an expired index file cannot be deleted; it is tried again after each segment");
         }
         // Files are only added behind, and only here taken away.
         let gone: Vec<_> = self.files.borrow_mut().drain(..removed).collect();
@@ -266,8 +280,9 @@ impl IndexBuilder {
 
     /// Where messages with this key hash lie before `below`, ascending; the newest `count`. The key's text is not looked at.
     ///
-    /// A chain leads all over its file, which cannot be tested for being in memory beforehand. So full files, which do not
-    /// change and are seldom asked for, are looked through on the helper thread; the one that is written to here.
+    /// A chain leads all over its file, which cannot be tested for being in memory beforehand. So files are looked through
+    /// on the helper thread, with a read for each step: nothing faults, and the newest may be put into meanwhile, since a
+    /// read sees each field as it is stored and an entry is whole before anything leads to it.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -283,14 +298,13 @@ impl IndexBuilder {
         let count = count.min(QUERY_COUNT_MAX);
         let mut found = Vec::new();
         let files = self.files();
-        for (age, file) in files.iter().rev().enumerate() {
+        for file in files.iter().rev() {
             let left = count - found.len();
             let look = {
                 let file = Arc::clone(file);
-                move || file.guarded(|| hits(&file, shape, key, below, left, begin, end))
+                move || hits(&file, shape, key, below, left, begin, end)
             };
-            let looked = if age == 0 { look() } else { self.blocking.run(look).await };
-            let (hits, goes_on) = looked.map_err(|broken| unreadable(file, broken))?;
+            let (hits, goes_on) = self.blocking.run(look).await.map_err(|error| unreadable(file, error))?;
             found.extend(hits);
             if found.len() >= count || !goes_on {
                 break;
@@ -307,12 +321,30 @@ impl IndexBuilder {
     pub fn newest(&self) -> Result<(Timestamp, PhyOffset), ReadError> {
         let files = self.files.borrow();
         let Some(file) = files.last() else { return Ok((Timestamp(0), PhyOffset(0))) };
-        let header = file.guarded(|| index_header(file)).map_err(|broken| unreadable(file, broken))?;
+        let header = file.guarded(|| index_header(file)).map_err(|broken| unreadable(file, broken.into()))?;
         Ok((header.end, header.end_phy))
     }
 }
 
-/// What one file has of a key, and whether an older one may have more.
+/// The bytes of an index file, a read each. Blocking.
+struct OnDisk<'a> {
+    file: &'a SharedMap,
+    /// Why one of them could not be read.
+    error: Cell<Option<io::Error>>,
+}
+
+impl IndexBytes for &OnDisk<'_> {
+    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut field = [0; N];
+        if let Err(error) = self.file.read_exact_at(&mut field, at as u64) {
+            self.error.set(Some(error));
+            return [0; N];
+        }
+        field
+    }
+}
+
+/// What one file has of a key, and whether an older one may have more. Blocking.
 fn hits(
     file: &SharedMap,
     (slots, units): (u32, u32),
@@ -321,24 +353,37 @@ fn hits(
     count: usize,
     begin: i64,
     end: i64,
-) -> (Vec<PhyOffset>, bool) {
+) -> io::Result<(Vec<PhyOffset>, bool)> {
     let mut hits = Vec::new();
-    let Ok(index) = IndexFile::open(file.bytes(0, file.len()), slots, units) else { return (hits, true) };
-    let header = index.header();
-    if header.next_unit <= 1 {
-        return (hits, true); // just made
+    if file.is_broken() {
+        // Keys that were put in since are lost.
+        return Err(BrokenMap.into());
     }
-    if header.begin.0 <= end && header.end.0 >= begin {
+    let on_disk = OnDisk { file, error: Cell::new(None) };
+    let Ok(index) = IndexFile::over(&on_disk, file.len(), slots, units) else { return Ok((hits, true)) };
+    let header = index.header();
+    if header.next_unit > 1 && header.begin.0 <= end && header.end.0 >= begin {
         index.find_below(below, key, Timestamp(begin), Timestamp(end), count, &mut hits);
     }
-    (hits, header.begin.0 >= begin)
+    match on_disk.error.take() {
+        Some(error) => Err(error),
+        // One that was just made says nothing of those before it.
+        None => Ok((hits, header.next_unit <= 1 || header.begin.0 >= begin)),
+    }
 }
 
-fn unreadable(file: &SharedMap, broken: BrokenMap) -> ReadError {
-    ReadError::Io { path: file.path().to_owned(), source: broken.into() }
+fn unreadable(file: &SharedMap, source: io::Error) -> ReadError {
+    ReadError::Io { path: file.path().to_owned(), source }
 }
 
-/// The header of an index file as it is now.
+/// The header of an index file, read past its mapping. Blocking.
+fn header_on_disk(file: &SharedMap) -> io::Result<IndexHeader> {
+    let mut header = [0; index_file::HEADER_LEN];
+    file.read_exact_at(&mut header, 0)?;
+    Ok(IndexHeader::decode(&header))
+}
+
+/// The header of an index file as its mapping shows it: inside a guard, but for a store that is being opened.
 pub fn index_header(file: &SharedMap) -> IndexHeader {
     IndexHeader::decode(file.bytes(0, index_file::HEADER_LEN).try_into().expect("the header has its length"))
 }
