@@ -297,7 +297,7 @@ impl Writer {
                     if is_dma { crate::io::write_first_block(&path) } else { Ok(()) }
                 };
                 blocking.run(ready).await?;
-                open_log_file(&shared, &layout, first, start.end).await?
+                open_log_file(&shared, &layout, &blocking, first, start.end).await?
             }
             None => {
                 let made = make_segment(&shared, &layout, &blocking, first).await?;
@@ -1248,11 +1248,17 @@ fn failed(mut batch: ReplyBatch) -> ReplyBatch {
     batch
 }
 
-async fn open_log_file(shared: &Shared, layout: &Layout, start: PhyOffset, end: PhyOffset) -> io::Result<Rc<LogFile>> {
+async fn open_log_file(
+    shared: &Shared,
+    layout: &Layout,
+    blocking: &Blocking,
+    start: PhyOffset,
+    end: PhyOffset,
+) -> io::Result<Rc<LogFile>> {
     let settings = &shared.settings;
     let sync_call = settings.sync_call.unwrap_or(SyncCall::Fdatasync);
     let path = layout.segment(start);
-    LogFile::open(&path, start, settings.segment_len, end, settings.append, sync_call).await.map(Rc::new)
+    LogFile::open(blocking, &path, start, settings.segment_len, end, settings.append, sync_call).await.map(Rc::new)
 }
 
 async fn make_segment(
@@ -1272,7 +1278,7 @@ async fn make_segment(
             Segment::open(&path, start)
         })
         .await?;
-    let file = open_log_file(shared, layout, start, start).await?;
+    let file = open_log_file(shared, layout, blocking, start, start).await?;
     Ok(Prepared { file, segment: Arc::new(segment) })
 }
 
