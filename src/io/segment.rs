@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,6 +51,19 @@ impl Segment {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Does the path still name the file that is mapped? Blocking.
+    ///
+    /// # Errors
+    /// That cannot be told.
+    pub fn is_named(&self) -> io::Result<bool> {
+        let open = self.file.metadata()?;
+        match self.path.metadata() {
+            Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Does the mapping no longer show its file, since a part of that was lost or could not be read?

@@ -30,7 +30,7 @@ const RESERVE_LEN_MAX: u64 = 256 * 1024;
 /// Pause after a file could not be made or extended.
 const RETRY: Duration = Duration::from_secs(1);
 /// Looks in a row that find no new units, until all is synced.
-const QUIET_LOOKS: u32 = 3;
+pub(super) const QUIET_LOOKS: u32 = 3;
 
 /// Queues looked at in one piece of work for the helper thread when the log has moved.
 const TRIM_QUEUES_MAX: usize = 64;
@@ -405,6 +405,8 @@ impl Builder {
         let made_in = if least_pages == 0 { self.made_in.take() } else { BTreeSet::new() };
         let consumequeue = self.layout.consumequeue();
         let sync = move || -> Result<(), String> {
+            // Those of deleted topics have been moved away, on this thread.
+            let made_in = made_in.into_iter().filter(|dir| dir.is_dir()).collect();
             due.iter().try_for_each(|dirty| dirty.file.map().sync()).map_err(|error| error.to_string())?;
             recovery::sync_queue_folders(&consumequeue, &made_in).map_err(|error| error.to_string())
         };
@@ -520,6 +522,32 @@ mod tests {
         assert_eq!(bench.build(0, 1, 400), 200);
         assert_eq!(bench.sync(), i64::MAX);
         assert_eq!(bench.build(1, 1, 350), 350);
+    }
+
+    #[test]
+    fn a_deleted_topics_folder_is_missed_by_no_sync_and_not_made_again() {
+        let mut bench = Bench::new();
+        bench.build(0, 0, 300);
+        bench.build(1, 0, 300);
+        bench.builder.queues[0].set_gone();
+        let folder = bench.builder.layout.consumequeue().join("A");
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(bench.sync(), i64::MAX);
+        bench.builder.forget(&[QueueHandle(0)], ShardId(0));
+        assert!(bench.builder.queues[0].files().is_empty());
+        assert_eq!(bench.build(0, 1, 400), 400, "on its way when the topic was deleted");
+        assert_eq!(bench.build(1, 1, 500), 400);
+        assert_eq!(bench.sync(), i64::MAX);
+        assert!(!folder.exists());
+        assert_eq!(bench.builder.queues[1].max(), QueueOffset(2));
+    }
+
+    #[test]
+    fn a_queue_that_is_gone_before_its_first_unit_gets_no_file() {
+        let mut bench = Bench::new();
+        bench.builder.queues[0].set_gone();
+        bench.build(0, 0, 300);
+        assert!(!bench.builder.layout.consumequeue().join("A").exists());
     }
 
     #[test]

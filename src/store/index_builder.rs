@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::builder::DurableUpTo;
+use super::builder::{DurableUpTo, QUIET_LOOKS};
 use super::layout::Layout;
 use super::reader::ReadError;
 use super::shared::Shared;
@@ -44,6 +44,8 @@ pub struct IndexBuilder {
     durable_up_to: DurableUpTo,
     /// Store time of the first record whose entries are not synced; `None`: all are.
     unsynced_since: Cell<Option<i64>>,
+    /// Since the flusher's last look.
+    arrived: Cell<bool>,
     dirtied: LocalWake,
     grown: LocalWake,
     /// Why an expired file could not be deleted: told once.
@@ -68,6 +70,7 @@ impl IndexBuilder {
             full_up_to,
             durable_up_to,
             unsynced_since: Cell::new(None),
+            arrived: Cell::new(false),
             dirtied: LocalWake::default(),
             grown: LocalWake::default(),
             expiry_error: RefCell::default(),
@@ -77,6 +80,7 @@ impl IndexBuilder {
     /// Builds until the writer is gone and everything it sent is built.
     pub async fn run(self: Rc<Self>, mut from_writer: Receiver<Vec<KeyEntry>>) {
         while let Ok(entries) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
+            self.arrived.set(true);
             let mut done = 0;
             while done < entries.len() {
                 // Again after each wait for room: a sync may have covered what was put before it.
@@ -96,14 +100,28 @@ impl IndexBuilder {
         }
     }
 
-    /// Syncs what was put, once each thorough interval: what a recovery can rely on. A task of its own.
+    /// Syncs what was put, once each thorough interval and soon after the last message, as the consume queues do: what a
+    /// recovery can rely on, which else would lag behind an idle node by the interval (T9). A task of its own.
     pub async fn run_flusher(self: Rc<Self>) {
-        let interval = Duration::from_millis(self.shared.settings.consumequeue_thorough_interval_ms);
+        let interval = Duration::from_millis(self.shared.settings.consumequeue_flush_interval_ms);
+        let thorough_interval = self.shared.settings.consumequeue_thorough_interval_ms;
+        let mut last_sync = crate::io::steady_ms();
+        let mut asked = self.shared.queue_syncs_asked();
+        let mut quiet_looks = 0;
         loop {
             if self.unsynced_since.get().is_none() {
                 self.dirtied.wait().await;
             }
             crate::io::sleep(interval).await;
+            quiet_looks = if self.arrived.replace(false) { 0 } else { quiet_looks + 1 };
+            let asked_before = std::mem::replace(&mut asked, self.shared.queue_syncs_asked());
+            let is_due = asked > asked_before
+                || quiet_looks >= QUIET_LOOKS
+                || crate::io::steady_ms().saturating_sub(last_sync) >= thorough_interval;
+            if !is_due {
+                continue;
+            }
+            last_sync = crate::io::steady_ms();
             // Those before it were synced when they were full.
             let Some(file) = self.files.borrow().last().cloned() else { continue };
             self.unsynced_since.set(None);

@@ -58,8 +58,18 @@ pub(super) fn open_saving(
     memory_len: u64,
     save_interval: Duration,
 ) -> Result<OpenedStore, OpenError> {
+    let lock = StoreLock::take(&settings.root)?;
+    open_locked(settings, lock, memory_len, save_interval)
+}
+
+/// The same for who has the lock.
+pub(super) fn open_locked(
+    settings: StoreSettings,
+    lock: StoreLock,
+    memory_len: u64,
+    save_interval: Duration,
+) -> Result<OpenedStore, OpenError> {
     let layout = Layout::new(&settings.root);
-    let lock = StoreLock::take(layout.root())?;
     refuse_foreign(&layout)?;
     let mut tables = config_store::load(&layout)?;
     let mut births = Births::load(&layout)?;
@@ -96,6 +106,10 @@ pub(super) fn open_saving(
     warn_of_lost_topics(&tables, &queues);
     let counters = queues.iter().map(|queue| queue.max().0).collect();
     save_queue_count(&layout, &queues)?;
+    // Java and its tools find one from the start on; it says nothing yet.
+    if !layout.checkpoint().exists() {
+        save_checkpoint(&layout, &checkpoint)?;
+    }
     // The abort file says that the store is in use: from here on a stop that does not remove it is unclean.
     let abort = layout.abort();
     write_abort(&abort).map_err(io_at(&abort))?;
