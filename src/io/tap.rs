@@ -143,9 +143,12 @@ pub fn read(path: &Path, at: u64, len: usize) -> io::Result<()> {
 
 /// Makes the page at byte `at` of a mapping one that cannot be brought into memory: touching it is a fault, as with a bad
 /// sector.
-pub fn spoil(start: *const u8, at: u64) {
+///
+/// # Safety
+/// The page lies in a live mapping that begins at `start`, and nobody holds a reference into it.
+pub unsafe fn spoil(start: *const u8, at: u64) {
     let empty = tempfile::tempfile().unwrap();
-    // SAFETY: the page lies in a mapping that the caller has just been told of, and nobody has looked at it yet.
+    // SAFETY: the caller's promise; the new page belongs to the mapping from now on, and goes with it.
     let mapped = unsafe {
         let page = start.add(at as usize).cast_mut().cast();
         let shared = rustix::mm::MapFlags::SHARED | rustix::mm::MapFlags::FIXED;

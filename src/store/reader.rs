@@ -766,7 +766,7 @@ impl Found {
             self.inner.note_read(reader, first.phy, end, true);
             let block = match self.inner.bytes(reader, &segment, first.phy, end.since(first.phy) as usize).await {
                 Ok(block) => block,
-                Err(error) if error.is_of_disk() && count > 1 => {
+                Err(ReadError::Io { .. }) if count > 1 => {
                     alone_to = index + count;
                     continue;
                 }

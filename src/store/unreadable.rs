@@ -100,7 +100,8 @@ mod tests {
         let queue = opened.queues.list().iter().next().unwrap().1.clone();
         // Broken, so that reads go to the file.
         let segment = opened.shared.segments.find(PhyOffset(0)).unwrap();
-        spoil(segment.slice(PhyOffset(0), 1).unwrap().as_ptr(), 0);
+        // SAFETY: the mapping lives as long as the segment, and nobody reads it meanwhile.
+        unsafe { spoil(segment.slice(PhyOffset(0), 1).unwrap().as_ptr(), 0) };
         assert_eq!(segment.with(PhyOffset(0), 1, |bytes| bytes[0]), None);
         let bad = sent[2].unit.phy;
         let disk = Rc::new(BadDisk { bad: bad.0..bad.0 + 10, away: Cell::new(false) });
