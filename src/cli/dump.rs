@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
+use super::progress::Meter;
 use super::text::{base64, escaped, hex, utc};
 use super::{EXIT_FAILURE, EXIT_USAGE};
 use crate::format::record::{RecordView, message_id};
@@ -54,6 +55,9 @@ pub(super) struct Args {
     /// How to show bodies; as text what is none is shown in hex
     #[arg(long, value_enum, default_value = "text")]
     body: Body,
+    /// Tell progress on standard error even if that is no terminal
+    #[arg(long)]
+    progress: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -99,6 +103,7 @@ fn dump(args: &Args) -> Result<bool, Failure> {
     let mut queues = dir.queues.iter().filter(|queue| *queue.key.topic == *args.topic && is_asked(queue.key.queue_id));
     let mut out = BufWriter::new(io::stdout().lock());
     let mut records = RecordReader::new(&dir);
+    let mut meter = Meter::counting("dump", "messages of a queue", args.progress);
     let (mut is_whole, mut any) = (true, false);
     queues.try_for_each(|queue| {
         any = true;
@@ -107,6 +112,7 @@ fn dump(args: &Args) -> Result<bool, Failure> {
         let from = args.from.map_or(bounds.start, |from| from.max(bounds.start));
         let end = args.count.map_or(bounds.end, |count| bounds.end.min(from.saturating_add(count)));
         for offset in from..end {
+            meter.tell(offset - from, end - from);
             let failed = |source| Failure::Store(OpenError::Io { path: dir.queue_dir(&queue.key), source });
             let unit = units.unit(offset).map_err(failed)?;
             let record = match &unit {

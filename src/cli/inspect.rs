@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::progress::Meter;
 use super::text::utc;
 use super::verify::{ShapeArgs, write_json};
 use super::{EXIT_FAILURE, EXIT_USAGE};
@@ -33,12 +34,18 @@ pub(super) struct Args {
     /// All of it as JSON
     #[arg(long)]
     json: bool,
+    /// Tell progress on standard error even if that is no terminal
+    #[arg(long)]
+    progress: bool,
     #[command(flatten)]
     shape: ShapeArgs,
 }
 
 pub(super) fn run(args: Args) -> ExitCode {
-    let found = StoreDir::open(&args.dir).and_then(|dir| inspect(&dir, &Shape::of(&dir, args.shape.hints())));
+    let mut meter = Meter::counting("inspect", "queues", args.progress);
+    let found = StoreDir::open(&args.dir).and_then(|dir| {
+        inspect(&dir, &Shape::of(&dir, args.shape.hints()), &mut |done, total| meter.tell(done, total))
+    });
     let found = match found {
         Ok(found) => found,
         Err(error) => {

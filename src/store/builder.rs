@@ -31,7 +31,7 @@ const RESERVE_LEN_MAX: u64 = 256 * 1024;
 /// Pause after a file could not be made or extended.
 const RETRY: Duration = Duration::from_secs(1);
 /// Looks in a row that find no new units, until all is synced.
-const QUIET_LOOKS: u32 = 3;
+pub(super) const QUIET_LOOKS: u32 = 3;
 
 /// Files synced in one piece of work for the helper thread, and how long one goes on, in ms: others wait behind it.
 const SYNC_FILES_MAX: usize = 64;
@@ -517,7 +517,7 @@ mod tests {
             let store = TestStore::in_memory();
             let mut opened = store.open().unwrap();
             for id in 0..count {
-                opened.queues.queue(&QueueKey::new("A", id));
+                opened.queues.queue(&QueueKey::new(if id == 0 { "A" } else { "B" }, id));
             }
             let (helper, appends) = (HelperThread::default(), HelperThread::default());
             let blocking = helper.blocking().beside(&appends.blocking());
@@ -633,11 +633,29 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_deleted_before_its_folders_were_synced_holds_nothing_up() {
+    fn a_deleted_topics_folder_is_missed_by_no_sync_and_not_made_again() {
         let mut bench = Bench::new();
         bench.build(0, 0, 300);
-        std::fs::remove_dir_all(bench.builder.layout.consumequeue().join("A")).unwrap();
+        bench.build(1, 0, 300);
+        bench.builder.queues[0].set_gone();
+        let folder = bench.builder.layout.consumequeue().join("A");
+        std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(bench.sync(), i64::MAX);
+        bench.builder.forget(&[QueueHandle(0)], ShardId(0));
+        assert!(bench.builder.queues[0].files().is_empty());
+        assert_eq!(bench.build(0, 1, 400), 400, "on its way when the topic was deleted");
+        assert_eq!(bench.build(1, 1, 500), 400);
+        assert_eq!(bench.sync(), i64::MAX);
+        assert!(!folder.exists());
+        assert_eq!(bench.builder.queues[1].max(), QueueOffset(2));
+    }
+
+    #[test]
+    fn a_queue_that_is_gone_before_its_first_unit_gets_no_file() {
+        let mut bench = Bench::new();
+        bench.builder.queues[0].set_gone();
+        bench.build(0, 0, 300);
+        assert!(!bench.builder.layout.consumequeue().join("A").exists());
     }
 
     #[test]

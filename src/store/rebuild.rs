@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::layout::Layout;
-use super::open::{Closing, close, open};
+use super::open::{Closing, close, open_locked};
 use super::open_error::{OpenError, io_at};
 use super::progress::Progress;
 use super::queues::queue_dir;
+use super::recovery::SAVE_INTERVAL;
 use super::shared::StoreSettings;
 use crate::io::{StoreLock, disk, fsync_dir, replace_keeping_old};
 use crate::types::{PhyOffset, QueueKey};
@@ -44,12 +45,10 @@ pub struct RebuildPlan {
 pub fn rebuild(settings: StoreSettings, plan: &RebuildPlan, memory_len: u64) -> Result<Rebuilt, OpenError> {
     let layout = Layout::new(&settings.root);
     let aside = Aside::new(&layout, &plan.queues);
-    // Dropped before the opening takes it for itself: a process has a file's lock once, not twice.
     let lock = StoreLock::take(layout.root())?;
     forget_clean_stop(&layout, plan.queue_count)?;
     aside.fill()?;
-    drop(lock);
-    let opened = match open(settings, memory_len) {
+    let opened = match open_locked(settings, lock, memory_len, SAVE_INTERVAL) {
         Ok(opened) => opened,
         Err(error) => {
             let _lock = StoreLock::take(layout.root())?;
@@ -77,7 +76,7 @@ pub fn rebuild(settings: StoreSettings, plan: &RebuildPlan, memory_len: u64) -> 
 }
 
 /// From here on a start that finds less than there was scans the whole log.
-fn forget_clean_stop(layout: &Layout, queue_count: u64) -> Result<(), OpenError> {
+pub(super) fn forget_clean_stop(layout: &Layout, queue_count: u64) -> Result<(), OpenError> {
     let path = layout.flushed();
     if let Some(progress) = Progress::load(&path).map_err(io_at(&path))? {
         // Twice, so that the older copy does not say it either.

@@ -987,12 +987,20 @@ impl Writer {
     /// again before a restart.
     fn poison(&self, what: &'static str, path: &Path, error: &io::Error) {
         if self.shared.is_poisoned() {
-            return;
+            return self.give_up();
         }
         let at = self.commit.borrow().flushed();
         tracing::error!(path = %path.display(), flushed = %at, %error, "commit log {what} failed; the node takes no messages until it is restarted");
         let why = error.to_string();
         self.shared.set_poison(Poison { what, path: path.to_owned(), why, flushed: at });
+        self.give_up();
+    }
+
+    /// What a poisoned log comes with, whoever poisoned it.
+    fn give_up(&self) {
+        if self.commit.borrow().is_poisoned() {
+            return;
+        }
         self.shown.wake();
         let mut actions = Vec::new();
         self.commit.borrow_mut().step(Event::FlushFailed, &mut actions);
@@ -1080,6 +1088,10 @@ impl Writer {
             self.busy.wait().await;
             while self.shared.turn_since_ms() != 0 || self.commit.borrow().has_waiters() {
                 crate::io::sleep(Duration::from_millis(TICK_MS)).await;
+                if self.shared.is_poisoned() {
+                    // Also by who found that the store is not in its place.
+                    self.give_up();
+                }
                 let now_ms = crate::io::steady_ms();
                 self.answer_overdue(now_ms);
                 let limit = self.shared.settings.put_wait_ms_max;

@@ -254,6 +254,13 @@ fn stored(view: &RecordView<'_>) -> Stored {
     }
 }
 
+/// Store times of the last entries of the index files that are full, oldest first.
+pub fn ends_of_full_index_files(root: &Path, shape: Shape) -> Vec<i64> {
+    let files = files_below(&root.join("index")).into_values();
+    let headers = files.map(|bytes| IndexHeader::decode(bytes.first_chunk().expect("an index file has a header")));
+    headers.filter(|header| header.next_unit == shape.index_entries).map(|header| header.end.0).collect()
+}
+
 /// Every file below a folder with its content.
 pub fn files_below(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();

@@ -1175,6 +1175,23 @@ fn a_topic_that_is_deleted_goes_at_once_from_sight_and_from_disk_only_with_its_b
     assert_eq!(offset, [("offset".into(), "0".to_owned())]);
 }
 
+#[test]
+fn deleted_queues_are_counted_and_too_many_of_them_end_the_making_of_topics() {
+    let mut bench = Bench::new(Profile::V5);
+    bench.create_topic("T", 16);
+    // Narrowed: all sixteen were made.
+    bench.create_topic("T", 2);
+    bench.control.begin_deletion("T").unwrap();
+    bench.control.retired(bench.now, "T", PhyOffset(5000), PhyOffset(0));
+    bench.control.retire_queues("T");
+    bench.control.end_deletion("T");
+    assert_eq!(bench.control.topics.gone_count, 16);
+    bench.control.topics.gone_count = 4_000_000;
+    let response = bench.create_topic("U", 1).response;
+    assert_eq!(response.code, 1);
+    assert!(response.remark.unwrap().contains("restart"));
+}
+
 /// A 4.9 broker takes offsets of topics that it does not know; those of a deleted one would be there before the next.
 #[test]
 fn consumers_of_a_deleted_topic_leave_no_offsets_behind() {

@@ -23,6 +23,8 @@ const QUEUES_PER_TOPIC_MAX: i32 = 16_384;
 const TOPIC_COUNT_MAX: usize = 50_000;
 /// Queues of all topics together.
 const QUEUE_COUNT_MAX: usize = 1_000_000;
+/// Queues that may be deleted while the node runs: a few hundred bytes of each stay until it ends.
+const GONE_COUNT_MAX: usize = 4_000_000;
 /// All permission bits that there are.
 const PERM_MAX: i32 =
     TopicConfig::PERM_INHERIT | TopicConfig::PERM_WRITE | TopicConfig::PERM_READ | TopicConfig::PERM_PRIORITY;
@@ -41,6 +43,8 @@ pub(super) struct TopicTable {
     leaving: BTreeMap<String, Option<TopicConfig>>,
     data_version: DataVersion,
     queue_count: usize,
+    /// Queues deleted since the start.
+    pub(super) gone_count: usize,
     queues: Box<dyn QueueMaker>,
 }
 
@@ -53,6 +57,7 @@ impl TopicTable {
             leaving: BTreeMap::new(),
             data_version: file.data_version,
             queue_count: 0,
+            gone_count: 0,
             queues,
         };
         let mut all = built_in(settings);
@@ -247,6 +252,7 @@ impl TopicTable {
 
     /// Forgets its queues: the next ones of these names are others.
     pub(super) fn retire_queues(&mut self, topic: &str) {
+        self.gone_count += self.queues.queues_of(topic).len();
         self.queues.retire(topic);
     }
 
@@ -264,6 +270,9 @@ impl TopicTable {
             return Err(NoTopic::BeingDeleted { topic: config.name.clone() });
         }
         let before = self.topics.get(config.name.as_str());
+        if self.gone_count >= GONE_COUNT_MAX && queue_count(config) > before.map_or(0, |topic| topic.queues.len()) {
+            return Err(NoTopic::WornOut { topic: config.name.clone() });
+        }
         let topic_count = self.topics.len() + usize::from(before.is_none());
         let queue_count = self.queue_count - before.map_or(0, |topic| topic.queues.len()) + queue_count(config);
         if topic_count > TOPIC_COUNT_MAX || queue_count > QUEUE_COUNT_MAX {
@@ -348,6 +357,8 @@ pub enum NoTopic {
     NoGroup { group: String },
     /// There are as many topics or queues as there may be: code 1.
     Full { topic: String },
+    /// So many queues were deleted that no more are made before a restart: code 1.
+    WornOut { topic: String },
     /// It is being deleted: code 17 to a send, else 1.
     BeingDeleted { topic: String },
 }
@@ -368,6 +379,10 @@ impl fmt::Display for NoTopic {
             NoTopic::AutoCreateOff { topic } => {
                 write!(f, "topic {topic} does not exist, and topics are not created by sending to them here")
             }
+            NoTopic::WornOut { topic } => write!(
+                f,
+                "no room for topic {topic}: {GONE_COUNT_MAX} queues were deleted since the node's start; restart it"
+            ),
             NoTopic::BeingDeleted { topic } => write!(f, "the topic {topic} is being deleted; try again"),
             NoTopic::NoGroup { group } => write!(f, "consumer group {group} does not exist"),
             NoTopic::Full { topic } => write!(

@@ -142,7 +142,7 @@ impl Run {
         match dice.below(100) {
             0..20 => End::InRecovery(crash(60)),
             20..60 => End::AtWork(crash(400)),
-            60..75 => End::AtTime(dice.below(dice.between(1, 4000)), kind),
+            60..75 => End::AtTime(dice.below(dice.between(1, *dice.one_of(&[4000, 60_000]))), kind),
             75..85 => End::InStop(crash(50)),
             85..95 => End::Clean { power: dice.chance(70) },
             _ => End::OnceOpened(kind),

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 
 use serde::Serialize;
 
+use super::Progress;
 use super::files::{QueueEntry, StoreDir};
 use super::shape::Shape;
 use super::units::UnitReader;
@@ -107,18 +108,23 @@ pub struct Inspection {
     pub strays: Vec<String>,
 }
 
-/// Looks at everything once.
+/// Looks at everything once; `progress` is told of queues.
 ///
 /// # Errors
 /// A file or folder that cannot be read.
-pub fn inspect(dir: &StoreDir, shape: &Shape) -> Result<Inspection, OpenError> {
+pub fn inspect(dir: &StoreDir, shape: &Shape, progress: Progress<'_>) -> Result<Inspection, OpenError> {
+    let mut queues = Vec::with_capacity(dir.queues.len());
+    for (done, queue) in dir.queues.iter().enumerate() {
+        progress(done as u64, dir.queues.len() as u64);
+        queues.push(queue_part(dir, queue)?);
+    }
     Ok(Inspection {
         root: dir.layout.root().display().to_string(),
         is_ours: dir.is_ours,
         stopped_cleanly: !dir.unclean,
         log: log(dir, shape)?,
         consumequeue_file_len: shape.queue_file_len,
-        queues: dir.queues.iter().map(|queue| queue_part(dir, queue)).collect::<Result<_, _>>()?,
+        queues,
         index_slots: shape.index.map(|index| index.slots),
         index_entries: shape.index.map(|index| index.entries),
         index: index(dir)?,

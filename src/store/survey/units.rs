@@ -9,6 +9,7 @@ use super::files::{FileEntry, QueueEntry, StoreDir};
 use super::window::Window;
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::store::quarantine::Region;
+use crate::types::{PhyOffset, TagsCode};
 
 const UNIT: u64 = UNIT_LEN as u64;
 /// Bytes of a queue file read at once: most queues are short.
@@ -29,6 +30,12 @@ pub struct QueueScan {
     pub last: Option<Unit>,
     /// Units from `min` on that lead to a quarantined region.
     pub quarantined: u64,
+}
+
+/// Is this what may stand in the first slot of a file, behind a unit that leads to a message, for an offset that a Java broker
+/// skipped (J22)? Its zeros, or what a recovery puts there: the unit before.
+pub fn is_phantom(unit: &Unit, before: Option<&Unit>) -> bool {
+    before.is_some_and(|before| unit == before || *unit == Unit { phy: PhyOffset(0), len: 0, tags: TagsCode(0) })
 }
 
 /// Reads all units of a queue once. `fault` hears what breaks a rule (I9, I11, I12); `known` the regions that units lead to.
@@ -82,9 +89,18 @@ pub fn scan(
         while !ended && at + UNIT <= file.len {
             let Some(unit) = window.get(at, UNIT).first_chunk().map(Unit::decode) else { break };
             let offset = (file.start + at) / UNIT;
+            let is_phantom = at == 0 && is_phantom(&unit, scan.last.as_ref());
             if !unit.is_written() {
-                ended = true;
-                break;
+                let next = window.get(UNIT, UNIT).first_chunk().map(Unit::decode);
+                if !is_phantom
+                    || !next.is_some_and(|next| next.is_written() && scan.last.is_some_and(|last| next.phy > last.phy))
+                {
+                    ended = true;
+                    break;
+                }
+                scan.end = offset + 1;
+                at += UNIT;
+                continue;
             }
             let region = region_of(regions, &unit);
             if unit.is_pre_blank() {
@@ -93,7 +109,7 @@ pub fn scan(
                 }
             } else {
                 if let Some(last) = scan.last
-                    && (unit.phy < last.phy || (unit.phy == last.phy && region.is_none()))
+                    && (unit.phy < last.phy || (unit.phy == last.phy && region.is_none() && !is_phantom))
                 {
                     let what = format!("unit {offset} leads to {}, the one before it to {}", unit.phy, last.phy);
                     fault("I11", path.clone(), what);

@@ -19,7 +19,7 @@ use crate::format::config_files::{
 };
 use crate::format::names;
 use crate::format::record::{self, RecordView, sys_flag};
-use crate::format::unit::Unit;
+use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::read_if_present;
 use crate::store::layout::Layout;
 use crate::store::open_error::{OpenError, io_at};
@@ -473,13 +473,30 @@ impl Check<'_> {
             })
             .take(1000)
             .count();
+        if missing == 1 && next + 1 == offset && self.is_phantom(at, next) {
+            let what = format!(
+                "no message has queue offset {next} in {}: a Java broker skipped it when it counted an empty unit; readers step over it",
+                self.queues[at].key
+            );
+            return self.report.warn("I8", format!("physical offset {phy}"), what);
+        }
         if missing > 0 {
+            let queue = &self.queues[at];
             let what = format!(
                 "its queue offset in {} is {offset}, {next} is the next: {missing} messages are missing",
                 queue.key
             );
             self.report.error("I8", format!("physical offset {phy}"), what);
         }
+    }
+
+    /// Is this the slot of an offset that a Java broker skipped (J22)?
+    fn is_phantom(&mut self, at: usize, offset: u64) -> bool {
+        let reader = &mut self.queues[at].reader;
+        let before = offset.checked_sub(1).and_then(|before| reader.unit(before).ok().flatten());
+        let file_len = self.asked.shape.queue_file_len.unwrap_or(0);
+        offset.checked_mul(UNIT_LEN as u64).is_some_and(|start| start.is_multiple_of(file_len))
+            && reader.unit(offset).ok().flatten().is_none_or(|unit| units::is_phantom(&unit, before.as_ref()))
     }
 
     fn is_deleted(&self, topic: &str) -> bool {
@@ -566,7 +583,7 @@ impl Check<'_> {
         for offset in scan.min..scan.end {
             let Ok(Some(unit)) = self.queues[at].reader.unit(offset) else { continue };
             let is_known = region_of(self.regions, &unit).is_some() || behind_log(&unit);
-            if is_known || self.leads_to(at, &unit, offset) {
+            if is_known || self.leads_to(at, &unit, offset) || self.is_phantom(at, offset) {
                 continue;
             }
             let is_damaged = self.damages.iter().any(|damage| (damage.at..damage.end()).contains(&unit.phy.0));

@@ -442,6 +442,24 @@ fn a_failed_sync_fails_who_waits_names_itself_and_refuses_what_comes() {
     }
 }
 
+/// As who finds that the store is not in its place any more.
+#[test]
+fn who_waits_is_told_of_a_log_that_another_core_poisons() {
+    for node in [FlushMode::Async, FlushMode::Sync] {
+        let mut bench = Bench::new(node);
+        bench.put(0, SYNC);
+        bench.run();
+        assert_eq!(bench.answers(), [], "its sync is under way");
+        let path = bench.shared.segments.all()[0].path().to_owned();
+        bench.shared.set_poison(Poison { what: "check", path, why: "gone".into(), flushed: PhyOffset(0) });
+        bench.pass_ms(TICK_MS + 1);
+        assert_eq!(bench.answers(), [(0, PutStatus::ServiceNotAvailable)], "{node:?}");
+        bench.let_all_syncs_end();
+        bench.pass_ms(100);
+        assert_eq!((bench.answers(), bench.shown()), (vec![], vec![]), "{node:?}");
+    }
+}
+
 #[test]
 fn the_loss_window_tells_length_and_age_of_what_is_not_flushed() {
     let mut bench = Bench::with(FlushMode::Async, |settings| settings.flush_interval_ms = 60_000);

@@ -448,6 +448,45 @@ def delayed(folder, binary):
     return f"levels kept both ways; {directory.before.summary()}"
 
 
+def deleted(folder, binary):
+    """A topic that we deleted and made again has its new messages alone for Java, too, which goes on with their numbers."""
+    directory = Directory(folder, binary, ONE_INDEX, "buffered")
+
+    def message(topic, text):
+        return {"topic": topic, "queue": 0, "flag": 0, "b64": base64.b64encode(text.encode()).decode(),
+                "properties": {"KEYS": text}}
+
+    node, side = directory.open(Turn("kerolox"))
+    for topic in ("BothA", "BothB"):
+        side.make_topic(topic, 1)
+    side.append([message(topic, f"old{number}") for number in range(20) for topic in ("BothA", "BothB")])
+    wire.pull_raw(node, "BothA", 0, 0, group=GROUP)
+    side.commit(GROUP, "BothA", 0, 20)
+    wire.request(node.broker, wire.DELETE_TOPIC, {"topic": "BothA"})
+    side.make_topic("BothA", 1)
+    texts = [f"new{number}" for number in range(3)]
+    side.append([message("BothA", text) for text in texts])
+    node.stop()
+    for taker in ("java", "kerolox", "java", "kerolox"):
+        node, side = directory.open(Turn(taker))
+        side.known_queues = [("BothA", 0), ("BothB", 0)]
+        found, bounds = side.messages()
+        want = {("BothA", 0, at): sha256(text.encode()) for at, text in enumerate(texts)}
+        got = {place: one[2] for place, one in found.items() if place[0] == "BothA"}
+        expect(f"{taker}: messages of the topic", got, want)
+        expect(f"{taker}: the queue's bounds", bounds["BothA", 0], (0, len(texts)))
+        expect(f"{taker}: messages of another topic", sum(place[0] == "BothB" for place in found), 20)
+        expect(f"{taker}: found by the newest key", len(side.by_keys([("BothA", texts[-1])])[0]), 1)
+        expect(f"{taker}: the deleted topic's offset", side.offset(GROUP, "BothA", 0) in (None, -1), True)
+        texts.append(f"by {taker} {len(texts)}".replace(" ", "-"))
+        side.append([message("BothA", texts[-1])])
+        if taker == "kerolox":
+            wire.pull_all(node, "BothA", 0)
+        node.stop()
+    directory.verify()
+    return f"{len(texts)} messages, none of the deleted topic's"
+
+
 def checks():
     yield Check("both-ways/clean", "take turns", lambda f, b: turns(f, b, ROLLING, append_modes()[0], CLEAN), 240)
     for number, mode in enumerate(append_modes()):
@@ -455,6 +494,7 @@ def checks():
         yield Check(f"both-ways/{mode}", "take turns and are killed",
                     lambda f, b, mode=mode, plan=plan: turns(f, b, ONE_INDEX, mode, plan), 300)
     yield Check("both-ways/delayed", "deliver what the other took", delayed)
+    yield Check("both-ways/deleted", "know what was deleted", deleted)
 
 
 CHECKS = list(checks())

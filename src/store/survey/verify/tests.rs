@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::format::index_file::{NEXT_UNIT_AT, slot_at, unit_at};
-use crate::format::unit::UNIT_LEN;
 use crate::store::survey::{IndexShape, ShapeHints};
 use crate::store::test_store::{QUEUE_FILE_LEN, SEGMENT_LEN, TestStore};
 use crate::types::QueueKey;
@@ -427,6 +426,41 @@ fn topics_that_were_deleted_or_made_again_are_no_findings() {
     assert_errors(&found, &[]);
     assert_eq!((found.counts.retired_records, found.counts.units), (12, 27));
     assert_eq!(usize::from(QUEUE_FILE_LEN as u8), 10 * UNIT_LEN);
+}
+
+#[test]
+fn an_offset_that_java_skipped_is_a_warning_before_and_after_a_recovery() {
+    for behind in [1, 3, 12] {
+        let mut store = TestStore::new();
+        for offset in (0..10).chain(11..11 + behind) {
+            store.put_at(QueueKey::new("A", 0), QueueOffset(offset), 100);
+        }
+        fs::create_dir_all(store.queue_file("A", 0, 0).parent().unwrap()).unwrap();
+        store.sent.iter().for_each(|sent| store.write_unit("A", 0, sent.offset.0, &sent.unit));
+        fs::write(store.layout().checkpoint(), Checkpoint::default().encode()).unwrap();
+        for opened in ["never", "once", "after a kill"] {
+            match opened {
+                "never" => {}
+                "once" => store.open_check_close(),
+                _ => {
+                    store.killed(store.end, Timestamp(0));
+                    store.open_check_close();
+                }
+            }
+            let dir = StoreDir::open(store.root()).unwrap();
+            let asked = Verify { shape: Shape::of(&dir, ShapeHints::default()), delays_ms: vec![1000], index: false };
+            let found = verify(&dir, &asked, &mut |_, _| {}).unwrap();
+            assert_errors(&found, &[]);
+            assert_eq!(found.warnings_by_rule.keys().collect::<Vec<_>>(), [&"I8"], "{opened} {behind} {found:#?}");
+            assert!(found.findings[0].what.contains("queue offset 10 in A-0"), "{found:#?}");
+        }
+        // Any other unit there is wrong.
+        store.write_unit("A", 0, 10, &store.sent[3].unit);
+        let dir = StoreDir::open(store.root()).unwrap();
+        let asked = Verify { shape: Shape::of(&dir, ShapeHints::default()), delays_ms: vec![1000], index: false };
+        let found = verify(&dir, &asked, &mut |_, _| {}).unwrap();
+        assert!(found.errors_by_rule.contains_key("I8") && found.errors_by_rule.contains_key("I11"), "{found:#?}");
+    }
 }
 
 #[test]
