@@ -193,6 +193,13 @@ pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> R
             });
         }
         let map = SharedMap::open(&path, expected).map_err(io_at(&path))?;
+        let bytes = map.bytes(0, map.len());
+        if index::IndexFile::open(bytes, slots, units).is_ok_and(|file| !file.is_linked())
+            && let Some(last) = map.last_nonzero(0).map_err(io_at(&path))?
+            && let Some((slots, units)) = index::other_shape(bytes, slots, units, last)
+        {
+            return Err(OpenError::WrongShape { path, slots, units });
+        }
         files.push(Arc::new(map));
     }
     if let Some(last) = files.last()
