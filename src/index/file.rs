@@ -108,22 +108,44 @@ fn next_entry(
     })
 }
 
+/// Where the bytes of an index file come from: memory, or a read of each field.
+pub trait IndexBytes {
+    /// The `N` bytes at `at`, which lie in the file. Zeros if they cannot be read, which end any search.
+    fn read<const N: usize>(&self, at: usize) -> [u8; N];
+}
+
+impl IndexBytes for &[u8] {
+    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
+        *self[at..].first_chunk().expect("fields lie within a file of checked length")
+    }
+}
+
 /// An index file to look keys up in.
 #[derive(Clone, Copy)]
-pub struct IndexFile<'a> {
-    bytes: &'a [u8],
+pub struct IndexFile<B> {
+    bytes: B,
     shape: IndexShape,
 }
 
-impl<'a> IndexFile<'a> {
+impl<'a> IndexFile<&'a [u8]> {
     /// # Errors
     /// [`WrongLength`] if `bytes` are no whole file with so many slots and units.
-    pub fn open(bytes: &'a [u8], slots: u32, units: u32) -> Result<IndexFile<'a>, WrongLength> {
-        Ok(IndexFile { bytes, shape: IndexShape::of_file(bytes.len(), slots, units)? })
+    pub fn open(bytes: &'a [u8], slots: u32, units: u32) -> Result<IndexFile<&'a [u8]>, WrongLength> {
+        IndexFile::over(bytes, bytes.len(), slots, units)
+    }
+}
+
+impl<B: IndexBytes> IndexFile<B> {
+    /// A file of `len` bytes that come from `bytes`.
+    ///
+    /// # Errors
+    /// [`WrongLength`] if that is no whole file with so many slots and units.
+    pub fn over(bytes: B, len: usize, slots: u32, units: u32) -> Result<IndexFile<B>, WrongLength> {
+        Ok(IndexFile { bytes, shape: IndexShape::of_file(len, slots, units)? })
     }
 
     pub fn header(&self) -> IndexHeader {
-        IndexHeader::decode(self.bytes.first_chunk::<HEADER_LEN>().expect("a file begins with its header"))
+        IndexHeader::decode(&self.bytes.read::<HEADER_LEN>(0))
     }
 
     /// Do most of the newest entries lie in the slots of their keys? Almost none do in a file of another shape. Also of
@@ -211,22 +233,24 @@ impl<'a> IndexFile<'a> {
     }
 
     pub(super) fn slot(&self, slot: u32) -> u32 {
-        u32::from_be_bytes(self.read::<SLOT_LEN>(self.shape.slot_at(slot)))
+        u32::from_be_bytes(self.bytes.read::<SLOT_LEN>(self.shape.slot_at(slot)))
     }
 
     pub(super) fn unit(&self, number: u32) -> IndexUnit {
-        IndexUnit::decode(&self.read::<UNIT_LEN>(self.shape.unit_at(number)))
-    }
-
-    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
-        *self.bytes[at..].first_chunk().expect("slots and units lie within a file of checked length")
+        IndexUnit::decode(&self.bytes.read::<UNIT_LEN>(self.shape.unit_at(number)))
     }
 }
 
 /// The slots and units that a file was made with which is as long with these, but has no entries in their slots; none if
 /// it is but damaged. `last_written`: position of its last byte that is not zero, in the newest entry.
-pub fn other_shape(bytes: &[u8], slots: u32, units: u32, last_written: usize) -> Option<(u32, u32)> {
-    let file = IndexFile::open(bytes, slots, units).ok()?;
+pub fn other_shape<B: IndexBytes + Copy>(
+    bytes: B,
+    len: usize,
+    slots: u32,
+    units: u32,
+    last_written: usize,
+) -> Option<(u32, u32)> {
+    let file = IndexFile::over(bytes, len, slots, units).ok()?;
     if file.is_linked() {
         return None;
     }
@@ -236,7 +260,7 @@ pub fn other_shape(bytes: &[u8], slots: u32, units: u32, last_written: usize) ->
     let slots_a_unit = (UNIT_LEN / SLOT_LEN) as i64;
     let slots = u32::try_from(i64::from(slots) + further * slots_a_unit).ok().filter(|slots| *slots > 0)?;
     let units = u32::try_from(i64::from(units) - further).ok()?;
-    IndexFile::open(bytes, slots, units).ok().filter(IndexFile::is_linked).map(|_| (slots, units))
+    IndexFile::over(bytes, len, slots, units).ok().filter(IndexFile::is_linked).map(|_| (slots, units))
 }
 
 /// An index file to put keys into. Only one at a time, and no [`IndexFile`] of other threads beside it.
@@ -268,7 +292,7 @@ impl<'a> IndexFileMut<'a> {
     }
 
     /// The file, to read.
-    pub fn reader(&self) -> IndexFile<'_> {
+    pub fn reader(&self) -> IndexFile<&[u8]> {
         IndexFile { bytes: self.bytes, shape: self.shape }
     }
 

@@ -35,6 +35,8 @@ impl Segment {
         let map = unsafe { MmapOptions::new().map(&file)? };
         // What is read is what was asked for: the store itself knows who reads on, and has to know what was not in memory.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+        #[cfg(test)]
+        super::tap::mapped(path, map.as_ptr());
         let guard = Guard::over(map.as_ptr(), map.len());
         Ok(Segment { start, path: path.to_owned(), file, map, guard })
     }
@@ -64,8 +66,17 @@ impl Segment {
         }
     }
 
-    /// All bytes of the segment. For the single reader of a store that is being opened: a fault ends the process, before
-    /// anything was changed.
+    /// Does the mapping no longer show its file, since a part of that was lost or could not be read?
+    pub fn is_broken(&self) -> bool {
+        self.guard.is_broken()
+    }
+
+    pub(super) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// All bytes of the segment. For the single reader of a store that is being opened, inside [`super::over_faults`]: a
+    /// fault outside of it ends the process.
     pub fn bytes(&self) -> &[u8] {
         &self.map
     }

@@ -50,6 +50,8 @@ impl SharedMap {
             ));
         }
         let map = MmapOptions::new().map_raw(&file)?;
+        #[cfg(test)]
+        super::tap::mapped(path, map.as_ptr());
         let guard = Guard::over(map.as_ptr(), map.len());
         Ok(SharedMap { path: path.to_owned(), id, map, guard, reserved: AtomicU64::new(0) })
     }
@@ -121,8 +123,12 @@ impl SharedMap {
         self.guard.is_broken()
     }
 
-    /// Runs `access`, which reads [`SharedMap::bytes`] or stores. A fault outside of this ends the process, as it should
-    /// while a store is opened.
+    pub(super) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Runs `access`, which reads [`SharedMap::bytes`] or stores. A fault outside of this, and of [`super::over_faults`],
+    /// ends the process.
     ///
     /// # Errors
     /// [`BrokenMap`] if the mapping is broken, now or since earlier: `access` may have seen zeros, and its stores are lost.
@@ -179,6 +185,15 @@ impl SharedMap {
     /// No descriptor is left, or the file has no name any more.
     pub fn to_read(&self) -> io::Result<ReadFile> {
         Ok(ReadFile::of(self.reopen(|path| File::open(path))?, &self.path))
+    }
+
+    /// The file, to read past the mapping on the helper thread: that waits for the disk without a fault, sees what the
+    /// owner has stored, and has errors to give. Blocking.
+    ///
+    /// # Errors
+    /// As [`SharedMap::to_read`].
+    pub fn to_read_blocking(&self) -> io::Result<File> {
+        self.reopen(|path| File::open(path))
     }
 
     /// The last byte at or behind `from` that is not zero. Blocking; reads only what was ever written.

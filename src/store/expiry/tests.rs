@@ -257,6 +257,32 @@ fn index_files_go_with_the_segments_that_they_lead_to_and_the_last_stays() {
     });
 }
 
+#[test]
+fn an_index_file_that_the_disk_does_not_give_stays_and_fails_the_queries_that_need_it() {
+    let mut store = TestStore::new();
+    store.settings.index_entries = 40;
+    for _ in 0..13 * 7 {
+        store.put("A", 0, 400);
+    }
+    let opened = store.open().unwrap();
+    let before = store.index_files();
+    // Behind the mappings: touching the first byte of either is a fault now.
+    for path in [&before[0], &before[before.len() - 1]] {
+        std::fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap();
+    }
+    LocalExecutor::default().run(async {
+        let Running { expiry, task, .. } = start(&opened, SETTINGS, LEVELS, i64::MAX);
+        for _ in 0..2 {
+            expiry.index.expire(store.end).await;
+            assert_eq!((store.index_files(), expiry.index.files().len()), (before.clone(), before.len()));
+        }
+        let key = store.sent[0].keys[0];
+        let error = expiry.index.find(key, PhyOffset(u64::MAX), 10, 0, i64::MAX).await.unwrap_err().to_string();
+        assert!(error.contains(before[before.len() - 1].to_str().unwrap()), "{error}");
+        task.cancel().await;
+    });
+}
+
 /// What is appended to a file without a name is lost, and no write or sync fails.
 #[test]
 fn a_store_that_is_taken_away_under_the_node_takes_no_more_messages() {
