@@ -1,11 +1,11 @@
-//! Open files: each connection and each file of the store takes one.
+//! Open files: each connection and each log segment takes one.
 
 use rustix::process::{Resource, getrlimit};
 
 use super::{Finding, Severity};
 
 const SETTING: &str = "open files";
-const REASON: &str = "each connection, queue file and log segment takes one";
+const REASON: &str = "each connection and log segment takes one";
 /// Ten thousand clients and as many files.
 const WANTED: u64 = 20_000;
 

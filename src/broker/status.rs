@@ -34,13 +34,18 @@ pub(super) fn of_put(status: &PutStatus, health: &Health<'_>) -> Result<i32, Ref
             response::SERVICE_NOT_AVAILABLE,
             match health {
                 // The write itself hangs: nothing has failed yet.
-                Health::Ok => "the message could not be written in time".to_owned(),
+                Health::Ok | Health::NoSegment(_) => "the message could not be written in time".to_owned(),
                 health => health.to_string(),
             },
         ),
-        PutStatus::SegmentNotCreated => {
-            Refusal::new(response::SYSTEM_ERROR, "no commit log segment could be made for the message")
-        }
+        PutStatus::SegmentNotCreated => Refusal::new(
+            response::SYSTEM_ERROR,
+            match health {
+                Health::NoSegment(why) => why.to_string(),
+                // It takes too long, or it has just been made.
+                _ => "no commit log segment could be made for the message in time".to_owned(),
+            },
+        ),
         PutStatus::QueueGone => Refusal::new(response::TOPIC_NOT_EXIST, "the topic was deleted"),
         PutStatus::Busy { waited_ms, queued, stages } => Refusal::new(
             response::SYSTEM_BUSY,
@@ -106,6 +111,8 @@ pub(super) fn of_get(status: &GetStatus, offset: i64) -> (i32, &'static str) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::store::{Poison, StageTimes};
     use crate::types::PhyOffset;
@@ -116,6 +123,13 @@ mod tests {
         assert_eq!(of_put(&PutStatus::FlushDiskTimeout, &Health::Ok), Ok(10));
         assert_eq!(of_put(&PutStatus::ServiceNotAvailable, &Health::Ok).unwrap_err().code, 14);
         assert_eq!(of_put(&PutStatus::SegmentNotCreated, &Health::Ok).unwrap_err().code, 1);
+    }
+
+    #[test]
+    fn who_needs_a_segment_that_cannot_be_made_is_told_which_and_why() {
+        let health = Health::NoSegment(Arc::new("segment 7 cannot be made: no space".to_owned()));
+        let refusal = of_put(&PutStatus::SegmentNotCreated, &health).unwrap_err();
+        assert_eq!(refusal, Refusal::new(1, "segment 7 cannot be made: no space"));
     }
 
     #[test]

@@ -504,6 +504,7 @@ fn store(gate: &mut Gate<'_>, raw: raw::RawStore) -> StoreConfig {
     StoreConfig {
         root: PathBuf::from(gate.text("store.root", raw.root, "./kerolox-data", |text| match text {
             "" => Err("is empty; write the directory that shall hold the messages".into()),
+            text if text.contains('\0') => Err("holds a NUL, which no path has; write the directory without it".into()),
             _ => Ok(()),
         })),
         append: gate.choice(
@@ -682,6 +683,12 @@ fn log(gate: &mut Gate<'_>, raw: raw::RawLog) -> LogConfig {
 /// Settings that must fit each other.
 fn check_together(gate: &mut Gate<'_>, config: &Config) {
     let Config { net, nameserver, cores, store, flush, disk, limits, .. } = config;
+    if disk.max_used_percent > disk.clean_percent {
+        gate.refuse(
+            &["disk.max_used_percent", "disk.clean_percent"],
+            "take young files before expired ones are looked for; lower the first or raise the second",
+        );
+    }
     if disk.clean_percent > disk.warning_percent {
         gate.refuse(
             &["disk.clean_percent", "disk.warning_percent"],

@@ -138,6 +138,7 @@ fn values_of_the_wrong_kind_or_out_of_range_are_refused() {
         "cores.shards = [1, 1]",
         "cores.spin_us = 20000",
         "store.root = \"\"",
+        "store.root = \"a\\u0000b\"",
         "store.append = \"direct\"",
         "store.commitlog_file_size = 5000000",
         "store.commitlog_file_size = \"4MiB\"",
@@ -249,6 +250,8 @@ fn disk_levels_outside_javas_ranges_are_refused_with_the_range() {
     }
     let line = complaint("[disk]\nwarning_percent = 40\n");
     assert!(line.contains("disk.clean_percent = 85 with disk.warning_percent = 40"), "{line}");
+    let line = complaint("disk.max_used_percent = 86");
+    assert!(line.contains("disk.max_used_percent = 86 with disk.clean_percent = 85"), "{line}");
     let line = complaint("[disk]\nmin_free_clean = \"1GiB\"\nmin_free_warning = \"2GiB\"\n");
     assert!(line.contains("before anything is cleaned"), "{line}");
     let disk = read("[disk]\nwarning_percent = 90\nmin_free_warning = \"1GiB\"\n").unwrap().disk;

@@ -148,6 +148,19 @@ impl<B: IndexBytes> IndexFile<B> {
         IndexHeader::decode(&self.bytes.read::<HEADER_LEN>(0))
     }
 
+    /// Do most of the newest entries lie in the slots of their keys? Almost none do in a file of another shape. Also of
+    /// a file without entries.
+    pub fn is_linked(&self) -> bool {
+        const LOOKED_AT: u32 = 32;
+        let next = self.next_unit();
+        let newest = next.saturating_sub(LOOKED_AT).max(1)..next;
+        let linked = newest.clone().filter(|number| {
+            let head = self.slot(self.shape.slot_of(self.unit(*number).key));
+            (*number..next).contains(&head)
+        });
+        newest.is_empty() || linked.count() * 2 > newest.len()
+    }
+
     /// Whether the file has entries stored between `begin` and `end`, both included.
     fn overlaps(&self, begin: Timestamp, end: Timestamp) -> bool {
         let header = self.header();
@@ -226,6 +239,28 @@ impl<B: IndexBytes> IndexFile<B> {
     pub(super) fn unit(&self, number: u32) -> IndexUnit {
         IndexUnit::decode(&self.bytes.read::<UNIT_LEN>(self.shape.unit_at(number)))
     }
+}
+
+/// The slots and units that a file was made with which is as long with these, but has no entries in their slots; none if
+/// it is but damaged. `last_written`: position of its last byte that is not zero, in the newest entry.
+pub fn other_shape<B: IndexBytes + Copy>(
+    bytes: B,
+    len: usize,
+    slots: u32,
+    units: u32,
+    last_written: usize,
+) -> Option<(u32, u32)> {
+    let file = IndexFile::over(bytes, len, slots, units).ok()?;
+    if file.is_linked() {
+        return None;
+    }
+    // How many units further on the newest entry lies than it should; as many more slots there are, five a unit.
+    let should = file.shape.unit_at(file.next_unit() - 1) as i64;
+    let further = (last_written as i64 - should).div_euclid(UNIT_LEN as i64);
+    let slots_a_unit = (UNIT_LEN / SLOT_LEN) as i64;
+    let slots = u32::try_from(i64::from(slots) + further * slots_a_unit).ok().filter(|slots| *slots > 0)?;
+    let units = u32::try_from(i64::from(units) - further).ok()?;
+    IndexFile::over(bytes, len, slots, units).ok().filter(IndexFile::is_linked).map(|_| (slots, units))
 }
 
 /// An index file to put keys into. Only one at a time, and no [`IndexFile`] of other threads beside it.

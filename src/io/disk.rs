@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use memmap2::MmapRaw;
 use rustix::fs::FallocateFlags;
 
 /// One change of a file or of a folder's names.
@@ -178,6 +179,14 @@ pub fn sync(file: &File, path: &Path) -> io::Result<()> {
     match ask(&Change::Sync { path })? {
         Answer::Skip => Ok(()),
         _ => file.sync_data(),
+    }
+}
+
+/// The same for what was stored through a shared mapping of the whole file.
+pub fn sync_map(map: &MmapRaw, path: &Path) -> io::Result<()> {
+    match ask(&Change::Sync { path })? {
+        Answer::Skip => Ok(()),
+        _ => map.flush(),
     }
 }
 

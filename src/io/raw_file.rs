@@ -69,18 +69,14 @@ pub const BLOCK_LEN_MIN: usize = 4096;
 
 impl RawFile {
     /// The very file that is open as `file`, whatever has become of its name: for reading alone.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub fn same_to_read(file: &File, path: &Path) -> io::Result<RawFile> {
-        let file = file.try_clone()?;
+    pub fn to_read(file: File, path: &Path) -> RawFile {
         #[cfg(test)]
         if super::tap::simulated().is_some() {
-            return Ok(RawFile { path: path.to_owned(), durable: false, kind: Kind::Simulated(file) });
+            return RawFile { path: path.to_owned(), durable: false, kind: Kind::Simulated(file) };
         }
         // SAFETY: the descriptor is open, and given away here.
         let file = unsafe { BufferedFile::from_raw_fd(file.into_raw_fd()) };
-        Ok(RawFile { path: path.to_owned(), durable: false, kind: Kind::Buffered(file) })
+        RawFile { path: path.to_owned(), durable: false, kind: Kind::Buffered(file) }
     }
 
     /// Opens a file that is there for reading and writing through the page cache; `durable`: each write is on stable

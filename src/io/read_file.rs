@@ -20,12 +20,12 @@ impl ReadFile {
 
     /// The file that is mapped, even if its name is gone. Only what reads keeps it open: one that expiry unlinked frees
     /// its blocks with its last reader.
-    pub(super) fn of(file: &File, path: &Path) -> io::Result<ReadFile> {
-        Ok(ReadFile {
-            file: RawFile::same_to_read(file, path)?,
+    pub(super) fn of(file: File, path: &Path) -> ReadFile {
+        ReadFile {
+            file: RawFile::to_read(file, path),
             #[cfg(test)]
             path: path.to_owned(),
-        })
+        }
     }
 
     /// The bytes `[at, at + len)`, read in pieces of at most [`ReadFile::READ_LEN_MAX`].

@@ -105,7 +105,7 @@ impl Segment {
     /// # Errors
     /// No descriptor is left.
     pub fn to_read(&self) -> io::Result<ReadFile> {
-        ReadFile::of(&self.file, &self.path)
+        Ok(ReadFile::of(self.file.try_clone()?, &self.path))
     }
 
     /// Bytes of this range that are in the page cache, of whole pages. Blocks no longer than a system call.

@@ -1,9 +1,12 @@
 //! A mapped file that one core writes and every core may read: consume queues, index files, log segments in mmap mode.
 //!
+//! No descriptor is kept: a store has a file for every queue, and the mapping is enough for all but what is rare.
+//!
 //! Who writes which byte when is settled above: the owner writes behind a published end, readers stay before it.
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +22,8 @@ use super::{files, residency};
 #[derive(Debug)]
 pub struct SharedMap {
     path: PathBuf,
-    file: File,
+    /// Device and inode of what is mapped.
+    id: (u64, u64),
     map: MmapRaw,
     guard: Guard,
     reserved: AtomicU64,
@@ -35,7 +39,8 @@ impl SharedMap {
             disk::make_folders(dir)?;
         }
         let file = disk::open_or_create(path)?;
-        let found = file.metadata()?.len();
+        let meta = file.metadata()?;
+        let (found, id) = (meta.len(), (meta.dev(), meta.ino()));
         if found == 0 {
             disk::resize(&file, path, len)?;
         } else if found != len {
@@ -48,11 +53,25 @@ impl SharedMap {
         #[cfg(test)]
         super::tap::mapped(path, map.as_ptr());
         let guard = Guard::over(map.as_ptr(), map.len());
-        Ok(SharedMap { path: path.to_owned(), file, map, guard, reserved: AtomicU64::new(0) })
+        Ok(SharedMap { path: path.to_owned(), id, map, guard, reserved: AtomicU64::new(0) })
     }
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Opens the mapped file once more. The mapping keeps its inode and the names above it in memory, so this waits for
+    /// no disk.
+    ///
+    /// # Errors
+    /// `NotFound` if its path does not name it any more.
+    fn reopen(&self, open: impl FnOnce(&Path) -> io::Result<File>) -> io::Result<File> {
+        let file = open(&self.path)?;
+        let meta = file.metadata()?;
+        if (meta.dev(), meta.ino()) == self.id {
+            return Ok(file);
+        }
+        Err(io::Error::new(io::ErrorKind::NotFound, "the file was replaced by another one"))
     }
 
     pub fn len(&self) -> usize {
@@ -75,8 +94,9 @@ impl SharedMap {
         if to <= from {
             return Ok(());
         }
-        match disk::reserve(&self.file, &self.path, from, to) {
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => self.write_back(from, to)?,
+        let file = self.reopen(disk::open_to_write)?;
+        match disk::reserve(&file, &self.path, from, to) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => self.write_back(&file, from, to)?,
             done => done?,
         }
         self.reserved.store(to, Ordering::Release);
@@ -84,14 +104,14 @@ impl SharedMap {
     }
 
     /// Gives a range its blocks on a file system without `fallocate`, by writing what it holds.
-    fn write_back(&self, from: u64, to: u64) -> io::Result<()> {
+    fn write_back(&self, file: &File, from: u64, to: u64) -> io::Result<()> {
         use std::os::unix::fs::FileExt;
         let mut page = [0u8; 4096];
         let mut at = from;
         while at < to {
             let part = (to - at).min(4096) as usize;
-            self.file.read_exact_at(&mut page[..part], at)?;
-            disk::write_at(&self.file, &self.path, &page[..part], at)?;
+            file.read_exact_at(&mut page[..part], at)?;
+            disk::write_at(file, &self.path, &page[..part], at)?;
             at += part as u64;
         }
         Ok(())
@@ -156,27 +176,29 @@ impl SharedMap {
 
     /// Are these bytes in the page cache, so that reading them does not stop the core, and does the mapping show them?
     pub fn is_resident(&self, at: usize, len: usize) -> bool {
-        !self.guard.is_broken() && residency::is_resident(&self.file, self.map.as_ptr(), at as u64, len as u64)
+        !self.guard.is_broken() && residency::is_filled(self.map.as_ptr(), at as u64, len as u64)
     }
 
     /// The file, to read what is not in memory.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// No descriptor is left, or the file has no name any more.
     pub fn to_read(&self) -> io::Result<ReadFile> {
-        ReadFile::of(&self.file, &self.path)
+        Ok(ReadFile::of(self.reopen(|path| File::open(path))?, &self.path))
     }
 
-    /// Fills `out` from the file at `at`, past the mapping: waits for the disk without a fault, sees what the owner has
-    /// stored, and has errors to give. Blocking.
-    pub fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
-        use std::os::unix::fs::FileExt;
-        self.file.read_exact_at(out, at)
+    /// The file, to read past the mapping on the helper thread: that waits for the disk without a fault, sees what the
+    /// owner has stored, and has errors to give. Blocking.
+    ///
+    /// # Errors
+    /// As [`SharedMap::to_read`].
+    pub fn to_read_blocking(&self) -> io::Result<File> {
+        self.reopen(|path| File::open(path))
     }
 
     /// The last byte at or behind `from` that is not zero. Blocking; reads only what was ever written.
     pub fn last_nonzero(&self, from: usize) -> io::Result<Option<usize>> {
-        let ranges = files::written_ranges(&self.file, from as u64, self.map.len() as u64)?;
+        let ranges = files::written_ranges(&self.reopen(|path| File::open(path))?, from as u64, self.map.len() as u64)?;
         Ok(ranges.into_iter().rev().find_map(|(at, len)| {
             let last = self.bytes(at as usize, len as usize).iter().rposition(|byte| *byte != 0)?;
             Some(at as usize + last)
@@ -191,11 +213,54 @@ impl SharedMap {
         if self.guard.is_broken() {
             return Err(BrokenMap.into());
         }
-        disk::sync(&self.file, &self.path)
+        disk::sync_map(&self.map, &self.path)
     }
 
     /// Tells a watching test; a store through a mapping cannot fail.
     fn note_store(&self) {
         let _ = disk::ask(&Change::Store { path: &self.path });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: u64 = 64 << 10;
+
+    /// Descriptors of this process that are of this file.
+    fn descriptors_of(path: &Path) -> usize {
+        let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        entries.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|file| file.starts_with(path))).count()
+    }
+
+    #[test]
+    fn no_descriptor_is_kept_and_all_that_needs_one_still_works() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("queue").join("00000000000000000000");
+        let map = SharedMap::open(&path, LEN).unwrap();
+        assert!(!map.is_resident(4090, 4), "never touched");
+        map.reserve(8192).unwrap();
+        // SAFETY: the test owns the file.
+        unsafe { map.write(4090, b"unit") };
+        map.sync().unwrap();
+        assert!(map.is_resident(4090, 4) && map.is_resident(0, 0));
+        assert_eq!(map.last_nonzero(0).unwrap(), Some(4093));
+        assert_eq!(descriptors_of(dir.path()), 0);
+        assert_eq!(std::fs::read(&path).unwrap()[4090..4094], *b"unit");
+    }
+
+    #[test]
+    fn another_file_in_its_place_is_not_taken_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("00000000000000000000");
+        let map = SharedMap::open(&path, LEN).unwrap();
+        std::fs::rename(&path, dir.path().join("kept")).unwrap();
+        std::fs::write(&path, [1; LEN as usize]).unwrap();
+        for refused in [map.reserve(4096).unwrap_err(), map.last_nonzero(0).unwrap_err()] {
+            assert_eq!(refused.kind(), io::ErrorKind::NotFound, "{refused}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(map.reserve(4096).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -49,7 +49,7 @@ fn judge_open_files(limit: u64, open: u64, executors: usize) -> Result<(), Strin
     if descriptors_for_connections(limit) as u64 >= needed {
         return Ok(());
     }
-    let least = needed + (needed / 3 + 1).min(1024);
+    let least = needed + ((needed - 1) / 3).min(1024);
     Err(format!(
         "open files: {limit} allowed (RLIMIT_NOFILE), at least {least} are needed: {open} are open with the files of this \
          store; raise the hard limit (systemd: LimitNOFILE=, shell: ulimit -Hn)"
@@ -95,7 +95,7 @@ mod tests {
             let least = least.unwrap_or_else(|| panic!("{why}"));
             assert!(why.contains("20 allowed (RLIMIT_NOFILE)"), "{why}");
             judge_open_files(least, open, executors).unwrap();
-            judge_open_files(least - 2, open, executors).unwrap_err();
+            judge_open_files(least - 1, open, executors).unwrap_err();
         }
     }
 }

@@ -532,6 +532,11 @@ fn a_segment_without_space_refuses_puts_until_there_is_some_and_poisons_nothing(
                 assert!(number < 3000, "{mode:?}: the space lacks");
             }
             assert!(disk.met.get() && !running.shared.is_poisoned(), "{mode:?}");
+            let health = running.shared.health();
+            assert_eq!(health.word(), "no-segment", "{mode:?}");
+            let told = health.to_string();
+            assert!(told.contains("/commitlog/0000") && told.contains("No space left on device"), "{mode:?}: {told}");
+            assert_eq!(running.shared.refusal(), None, "shorter ones may fit");
             // Numbers that were not stored are not in the queues.
             let mut sent = messages(number, 40);
             running.check(&stored).await;
@@ -540,6 +545,7 @@ fn a_segment_without_space_refuses_puts_until_there_is_some_and_poisons_nothing(
             sent.retain(|sent| sent.body.len() < 10_000);
             let outcomes = running.put_all(&sent, 8).await;
             note(&mut stored, &sent, outcomes);
+            assert_eq!(running.shared.health().word(), "ok", "{mode:?}");
             running.check(&stored).await;
             running.stop(true).await;
         });

@@ -222,7 +222,9 @@ impl Builder {
             let used = ((next.0 - file.first().0) as usize * UNIT_LEN) as u64;
             let more = reserved.clamp(RESERVE_LEN_MIN, RESERVE_LEN_MAX);
             let to = reserved.max(used) + more;
-            return self.blocking.run_for_appends(move || file.map().reserve(to)).await;
+            // The folder of a deleted topic is moved away on this thread.
+            let reserve = move || if view.is_gone() { Ok(()) } else { file.map().reserve(to) };
+            return self.blocking.run_for_appends(reserve).await;
         }
         let len = self.shared.settings.consumequeue_len;
         let units = len / UNIT_LEN as u64;

@@ -2,8 +2,10 @@
 //! other shards come here.
 
 use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::future::poll_fn;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -324,13 +326,13 @@ impl IndexBuilder {
 }
 
 /// The bytes of an index file, a read each. Blocking.
-struct OnDisk<'a> {
-    file: &'a SharedMap,
+struct OnDisk {
+    file: File,
     /// Why one of them could not be read.
     error: Cell<Option<io::Error>>,
 }
 
-impl IndexBytes for &OnDisk<'_> {
+impl IndexBytes for &OnDisk {
     fn read<const N: usize>(&self, at: usize) -> [u8; N] {
         let mut field = [0; N];
         if let Err(error) = self.file.read_exact_at(&mut field, at as u64) {
@@ -339,6 +341,21 @@ impl IndexBytes for &OnDisk<'_> {
         }
         field
     }
+}
+
+/// The slots and units that a file as long as this was made with, if its entries show that these are others. Blocking.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn other_shape(file: &SharedMap, slots: u32, units: u32) -> io::Result<Option<(u32, u32)>> {
+    let on_disk = OnDisk { file: file.to_read_blocking()?, error: Cell::new(None) };
+    let is_linked = IndexFile::over(&on_disk, file.len(), slots, units).is_ok_and(|index| index.is_linked());
+    // What cannot be read is for those to tell who need it.
+    if is_linked || on_disk.error.take().is_some() {
+        return Ok(None);
+    }
+    let Ok(Ok(Some(last))) = file.guarded(|| file.last_nonzero(0)) else { return Ok(None) };
+    Ok(crate::index::other_shape(&on_disk, file.len(), slots, units, last).filter(|_| on_disk.error.take().is_none()))
 }
 
 /// What one file has of a key, and whether an older one may have more. Blocking.
@@ -356,7 +373,12 @@ fn hits(
         // Keys that were put in since are lost.
         return Err(BrokenMap.into());
     }
-    let on_disk = OnDisk { file, error: Cell::new(None) };
+    let opened = match file.to_read_blocking() {
+        // It has expired meanwhile, with all that it leads to.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((hits, true)),
+        opened => opened?,
+    };
+    let on_disk = OnDisk { file: opened, error: Cell::new(None) };
     let Ok(index) = IndexFile::over(&on_disk, file.len(), slots, units) else { return Ok((hits, true)) };
     let header = index.header();
     if header.next_unit > 1 && header.begin.0 <= end && header.end.0 >= begin {
@@ -376,7 +398,7 @@ fn unreadable(file: &SharedMap, source: io::Error) -> ReadError {
 /// The header of an index file, read past its mapping. Blocking.
 fn header_on_disk(file: &SharedMap) -> io::Result<IndexHeader> {
     let mut header = [0; index_file::HEADER_LEN];
-    file.read_exact_at(&mut header, 0)?;
+    file.to_read_blocking()?.read_exact_at(&mut header, 0)?;
     Ok(IndexHeader::decode(&header))
 }
 

@@ -24,6 +24,11 @@ impl Layout {
         self.root.join(names::COMMIT_LOG)
     }
 
+    /// Where a salvage writes the log until it is whole.
+    pub fn salvage_part(&self) -> PathBuf {
+        self.root.join("commitlog.part")
+    }
+
     pub fn segment(&self, start: PhyOffset) -> PathBuf {
         self.commitlog().join(names::segment_name(start.0))
     }

@@ -357,6 +357,13 @@ fn refuse_foreign(layout: &Layout) -> Result<(), OpenError> {
             what: "consume queues in RocksDB form cannot be read; choose another --data",
         });
     }
+    let part = layout.salvage_part();
+    if part.exists() {
+        return Err(OpenError::Foreign {
+            path: part,
+            what: "what a salvage left that did not come to its end; remove this store and salvage again",
+        });
+    }
     Ok(())
 }
 
@@ -365,6 +372,10 @@ fn load_checkpoint(layout: &Layout) -> Result<Checkpoint, OpenError> {
     let bytes = read_if_present(&path).map_err(io_at(&path))?;
     Ok(bytes.and_then(|bytes| Checkpoint::decode(&bytes)).unwrap_or_default())
 }
+
+/// Expiry would remove the link and leave the file.
+pub const SYMLINK_SEGMENT: &str =
+    "a commit log segment that is a symbolic link; put the file itself in its place, or link the whole folder";
 
 /// The segments on disk, oldest first, checked for size and holes. An empty last one is removed, as Java does.
 fn list_segments(layout: &Layout, segment_len: u64) -> Result<Vec<Arc<Segment>>, OpenError> {
@@ -377,6 +388,7 @@ fn list_segments(layout: &Layout, segment_len: u64) -> Result<Vec<Arc<Segment>>,
         let meta = entry.metadata().map_err(io_at(&path))?;
         match entry.file_name().to_str().and_then(names::parse_segment_name) {
             Some(start) if meta.is_file() => starts.push((start, meta.len(), path)),
+            Some(_) if meta.is_symlink() => return Err(OpenError::Foreign { path, what: SYMLINK_SEGMENT }),
             _ => tracing::warn!(path = %path.display(), "not a commit log segment; left alone"),
         }
     }

@@ -22,6 +22,12 @@ pub enum OpenError {
         expected: u64,
         key: &'static str,
     },
+    /// An index file was written with other settings, which make it as long.
+    WrongShape {
+        path: PathBuf,
+        slots: u32,
+        units: u32,
+    },
     /// A segment is missing between others.
     Hole {
         before: PathBuf,
@@ -71,6 +77,11 @@ impl fmt::Display for OpenError {
             OpenError::WrongSize { path, found, expected, key } => write!(
                 f,
                 "{}: {found} bytes long, {expected} expected from {key}; set {key} to the size that this store was written with",
+                path.display()
+            ),
+            OpenError::WrongShape { path, slots, units } => write!(
+                f,
+                "{}: written with store.index_slots = {slots} and store.index_entries = {units}; set them to that",
                 path.display()
             ),
             OpenError::Hole { before, missing } => write!(

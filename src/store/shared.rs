@@ -68,6 +68,9 @@ pub enum Health<'a> {
     DiskFull(Arc<String>),
     /// A consume queue or index file cannot be made or extended; ends by itself once it can.
     BuilderStuck,
+    /// The next segment of the log cannot be made, with path and reason; puts that still fit the last one are taken. Ends
+    /// by itself once it can.
+    NoSegment(Arc<String>),
     Stopping,
 }
 
@@ -90,6 +93,7 @@ impl Health<'_> {
             Health::Poisoned(_) => "poisoned",
             Health::DiskFull(_) => "disk-full",
             Health::BuilderStuck => "builder-stuck",
+            Health::NoSegment(_) => "no-segment",
             Health::Stopping => "stopping",
         }
     }
@@ -106,7 +110,7 @@ impl fmt::Display for Health<'_> {
                  takes no messages until it is restarted",
                 path.display()
             ),
-            Health::DiskFull(why) => f.write_str(why),
+            Health::DiskFull(why) | Health::NoSegment(why) => f.write_str(why),
             Health::BuilderStuck => f.write_str(
                 "a consume queue or index file cannot be extended (the log says why); free space on the store's disk, or \
                  raise the limit of open files",
@@ -223,6 +227,8 @@ pub struct Shared {
     /// Why the disk is too full to take messages, if it is. By the control core.
     disk_full: ArcSwapOption<String>,
     /// Grows whenever somebody needs all consume queues on stable storage.
+    /// Why the next segment cannot be made, if so.
+    no_segment: ArcSwapOption<String>,
     queue_syncs_asked: AtomicU64,
     stopping: AtomicBool,
     write_us: AtomicU32,
@@ -260,6 +266,7 @@ impl Shared {
             poison: OnceLock::new(),
             builders_stuck: AtomicU32::new(0),
             disk_full: ArcSwapOption::empty(),
+            no_segment: ArcSwapOption::empty(),
             queue_syncs_asked: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             write_us: AtomicU32::new(0),
@@ -412,6 +419,11 @@ impl Shared {
         self.disk_full.load_full()
     }
 
+    /// Says why the next segment cannot be made, or that it is. By the writer core alone.
+    pub fn set_no_segment(&self, why: Option<String>) {
+        self.no_segment.store(why.map(Arc::new));
+    }
+
     /// Asks every shard to bring its consume queues onto stable storage at its next look at them.
     pub fn ask_queue_sync(&self) {
         self.queue_syncs_asked.fetch_add(1, Ordering::AcqRel);
@@ -436,6 +448,8 @@ impl Shared {
             Health::BuilderStuck
         } else if self.stopping.load(Ordering::Acquire) {
             Health::Stopping
+        } else if let Some(why) = self.no_segment.load_full() {
+            Health::NoSegment(why)
         } else {
             Health::Ok
         }
@@ -444,7 +458,7 @@ impl Shared {
     /// Why no put is taken now, if so.
     pub fn refusal(&self) -> Option<String> {
         match self.health() {
-            Health::Ok => None,
+            Health::Ok | Health::NoSegment(_) => None,
             health => Some(health.to_string()),
         }
     }

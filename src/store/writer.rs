@@ -1187,10 +1187,21 @@ impl Writer {
             let start = self.current_file().start().advance(self.shared.settings.segment_len);
             let made = make_segment(&self.shared, &self.layout, &self.blocking, start).await;
             match made {
-                Ok(prepared) => *self.ahead.borrow_mut() = Ahead::Ready(prepared),
+                Ok(prepared) => {
+                    self.shared.set_no_segment(None);
+                    *self.ahead.borrow_mut() = Ahead::Ready(prepared);
+                }
                 Err(error) => {
                     let path = self.layout.segment(start);
-                    tracing::error!(path = %path.display(), %error, "the next commit log segment cannot be made");
+                    let limit = match error.raw_os_error() {
+                        Some(libc::EMFILE) => "; raise the limit of open files (RLIMIT_NOFILE)",
+                        Some(libc::EFBIG) => "; raise the limit of file sizes (RLIMIT_FSIZE)",
+                        Some(libc::ENOSPC | libc::EDQUOT) => "; free space on its disk",
+                        _ => "",
+                    };
+                    let why = format!("the next commit log segment {} cannot be made: {error}{limit}", path.display());
+                    tracing::error!("{why}; tried again while messages need it");
+                    self.shared.set_no_segment(Some(why));
                     *self.ahead.borrow_mut() = Ahead::Failed;
                 }
             }

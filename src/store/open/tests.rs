@@ -340,3 +340,49 @@ fn a_store_says_how_far_it_is_flushed_from_its_first_moment_on() {
     store.open_check_close();
     assert_eq!(store.quarantine().len(), 1);
 }
+
+#[test]
+fn an_index_file_of_another_shape_that_is_as_long_is_refused_with_its_own() {
+    let mut store = TestStore::of_two_topics();
+    store.open_check_close();
+    let settings = store.settings.clone();
+    for killed in [false, true] {
+        if killed {
+            store.killed(store.end, Timestamp(0));
+        }
+        for further in [-1, 1, 7] {
+            store.settings.index_slots = settings.index_slots.checked_add_signed(5 * further).unwrap();
+            store.settings.index_entries = settings.index_entries.checked_add_signed(-further).unwrap();
+            let error = store.refusal();
+            for part in [
+                "index/20".to_owned(),
+                format!("store.index_slots = {} ", settings.index_slots),
+                format!("store.index_entries = {};", settings.index_entries),
+            ] {
+                assert!(error.contains(&part), "{part:?} in {error:?}");
+            }
+        }
+        store.settings = settings.clone();
+    }
+    store.open_check_close();
+}
+
+#[test]
+fn what_a_salvage_left_unfinished_and_linked_segments_are_refused() {
+    let store = TestStore::of_two_topics();
+    store.open_check_close();
+    let part = store.root().join("commitlog.part");
+    fs::create_dir(&part).unwrap();
+    assert!(store.refusal().contains("commitlog.part: what a salvage left"), "{}", store.refusal());
+    fs::remove_dir(part).unwrap();
+    let (segment, elsewhere) = (store.segment(0), store.root().join("elsewhere"));
+    fs::rename(&segment, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &segment).unwrap();
+    let error = store.refusal();
+    assert!(error.contains(segment.to_str().unwrap()) && error.contains("symbolic link"), "{error}");
+    let error = crate::store::survey::StoreDir::open(store.root()).err().map(|error| error.to_string());
+    assert!(error.as_ref().is_some_and(|error| error.contains("symbolic link")), "{error:?}");
+    fs::remove_file(&segment).unwrap();
+    fs::rename(elsewhere, segment).unwrap();
+    store.open_check_close();
+}

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::births::Births;
-use super::super::index_builder::index_header;
+use super::super::index_builder::{index_header, other_shape};
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
 use super::super::queues::{QueueView, UnitFile, handle};
@@ -199,6 +199,9 @@ pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> R
             });
         }
         let map = SharedMap::open(&path, expected).map_err(io_at(&path))?;
+        if let Some((slots, units)) = other_shape(&map, slots, units).map_err(io_at(&path))? {
+            return Err(OpenError::WrongShape { path, slots, units });
+        }
         files.push(Arc::new(map));
     }
     if let Some(last) = files.last()

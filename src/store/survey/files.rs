@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::format::names;
 use crate::io::StoreLock;
 use crate::store::layout::Layout;
+use crate::store::open::SYMLINK_SEGMENT;
 use crate::store::open_error::{OpenError, io_at};
 use crate::types::QueueKey;
 
@@ -74,6 +75,10 @@ impl StoreDir {
         }
         let mut strays = Vec::new();
         let segments = positions(&layout.commitlog(), &mut strays)?;
+        let mut paths = segments.iter().map(|segment| segment.path(&layout.commitlog()));
+        if let Some(path) = paths.find(|path| path.is_symlink()) {
+            return Err(OpenError::Foreign { path, what: SYMLINK_SEGMENT });
+        }
         let queues = queues(&layout, &mut strays)?;
         let mut index_files = Vec::new();
         for (name, path, meta) in entries(&layout.index())? {

@@ -43,8 +43,6 @@ const BLANK: u64 = BLANK_LEN as u64;
 const FILLER_TOPIC: &str = "RMQ_SYS_SALVAGE_FILLER";
 /// Bytes gathered before they are written.
 const BUFFER_LEN: usize = 4 << 20;
-/// Where the new log lies until it is whole.
-const PART_FOLDER: &str = "commitlog.part";
 
 /// What was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -108,7 +106,7 @@ pub fn salvage(
     salvaged.unreadable_bytes = walked.unreadable_len;
 
     let layout = Layout::new(to);
-    let part = to.join(PART_FOLDER);
+    let part = layout.salvage_part();
     disk::make_folders(&part).map_err(io_at(&part))?;
     let mut copy = Copy::new(&part, segment_len, &salvaged.lost);
     walk(dir, segment_len, &mut |done, total| progress("copying", done, total), &mut |event| copy.event(&event))?;

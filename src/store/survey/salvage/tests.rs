@@ -247,7 +247,7 @@ fn a_target_that_is_not_empty_or_lies_in_the_store_is_refused() {
 fn a_salvage_that_was_killed_leaves_no_store() {
     let store = sound();
     let folder = tempfile::tempdir().unwrap();
-    let part = folder.path().join(PART_FOLDER);
+    let part = Layout::new(folder.path()).salvage_part();
     fs::create_dir_all(&part).unwrap();
     assert!(StoreDir::open(folder.path()).is_err());
     let dir = StoreDir::open(store.root()).unwrap();
