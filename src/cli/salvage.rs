@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::progress::Meter;
 use super::rebuild::settings;
+use super::text::escaped;
 use super::verify::{ShapeArgs, write_json};
 use super::{EXIT_FAILURE, EXIT_USAGE};
 use crate::node;
@@ -87,11 +88,12 @@ fn save(args: &Args) -> Result<Salvaged, Refusal> {
     let config = settings(args.config.as_deref(), &args.to, &shape);
     let config = config.map_err(|errors| Refusal::Settings(errors.lines().to_vec()))?;
     let mut meters = [Meter::new("reading", args.progress), Meter::new("copying", args.progress)];
-    let salvaged = salvage(&dir, config.store.commitlog_file_size, &args.to, &mut |what, done, total| {
+    let mut salvaged = salvage(&dir, config.store.commitlog_file_size, &args.to, &mut |what, done, total| {
         meters[usize::from(what == "copying")].tell(done, total);
     })?;
     drop(dir);
     rebuild(node::store_settings(&config, config.net.listen), &RebuildPlan::default(), node::memory_len())?;
+    salvaged.take_back_quarantined(&args.to)?;
     Ok(salvaged)
 }
 
@@ -103,6 +105,16 @@ fn report(args: &Args, salvaged: &Salvaged) -> ExitCode {
         }
         for lost in &salvaged.config_lost {
             println!("lost\tconfig/{lost}");
+        }
+        for topic in &salvaged.topics_added {
+            let topic = escaped(topic);
+            println!("topic\t{topic}\twas not in the table, and has messages: added, with the settings of a new topic");
+        }
+        for topic in &salvaged.topics_deleted {
+            let topic = escaped(topic);
+            println!(
+                "topic\t{topic}\tis not in the table and has no queue: it was deleted, nothing leads to its messages"
+            );
         }
         println!(
             "saved {} records of {} bytes, physical offsets {} to {}, and config/ {}",
@@ -116,7 +128,7 @@ fn report(args: &Args, salvaged: &Salvaged) -> ExitCode {
             println!("lowered {} consumer and delay offsets to the ends of their queues", salvaged.offsets_lowered);
         }
         println!(
-            "lost {} bytes in {} regions, {} messages by their queues' numbers; {} bytes behind the last record; the disk did not give {} bytes",
+            "lost {} bytes in {} regions, {} messages by the numbers and units of their queues; {} bytes behind the last record; the disk did not give {} bytes",
             salvaged.lost_bytes,
             salvaged.lost.len(),
             salvaged.lost_messages,
@@ -128,6 +140,5 @@ fn report(args: &Args, salvaged: &Salvaged) -> ExitCode {
         eprintln!("kerolox: the report cannot be written: {error}");
         return ExitCode::from(EXIT_FAILURE);
     }
-    let is_whole = salvaged.lost.is_empty() && salvaged.config_lost.is_empty() && salvaged.tail_bytes == 0;
-    if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURE) }
+    if salvaged.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURE) }
 }
