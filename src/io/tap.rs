@@ -62,6 +62,9 @@ pub trait Tap {
     /// After such a write went through as far as it did.
     fn written(&self, _path: &Path, _at: u64, _len: usize, _durable: bool) {}
 
+    /// A file was mapped: pages of it can be made ones that the disk does not give, with [`spoil`].
+    fn mapped(&self, _path: &Path, _start: *const u8) {}
+
     /// The wall clock, if it shall stand still or be another than the machine's.
     fn now_ms(&self) -> Option<i64> {
         None
@@ -116,4 +119,24 @@ pub fn simulated() -> Option<Rc<dyn Tap>> {
 /// Asks whoever watches this thread's changes.
 pub fn ask(change: &Change<'_>) -> io::Result<Answer> {
     current().map_or(Ok(Answer::Do), |tap| tap.ask(change))
+}
+
+/// Tells whoever watches this thread that a file was mapped.
+pub fn mapped(path: &Path, start: *const u8) {
+    if let Some(tap) = current() {
+        tap.mapped(path, start);
+    }
+}
+
+/// Makes the page at byte `at` of a mapping one that cannot be brought into memory: touching it is a fault, as with a bad
+/// sector.
+pub fn spoil(start: *const u8, at: u64) {
+    let empty = tempfile::tempfile().unwrap();
+    // SAFETY: the page lies in a mapping that the caller has just been told of, and nobody has looked at it yet.
+    let mapped = unsafe {
+        let page = start.add(at as usize).cast_mut().cast();
+        let shared = rustix::mm::MapFlags::SHARED | rustix::mm::MapFlags::FIXED;
+        rustix::mm::mmap(page, 4096, rustix::mm::ProtFlags::READ, shared, &empty, 0)
+    };
+    mapped.unwrap();
 }

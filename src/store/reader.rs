@@ -751,13 +751,14 @@ impl Found {
         Ok(Bytes::from(out))
     }
 
-    /// Do these bytes begin as the record that a piece stands for? A stale unit must never show another queue's message.
+    /// Do these bytes begin as the record that a piece stands for, and do its parts fit together? A stale unit must never
+    /// show another queue's message, and a client takes a record apart by the same lengths.
     fn is_record(&self, piece: &Piece, bytes: &[u8]) -> bool {
         let Some(place) = record::peek_place(bytes) else { return false };
         let itself = place.total_len == piece.len && place.phy == piece.phy;
         let of_queue = place.queue_offset == piece.queue_offset && place.queue_id == self.queue_id;
         // Java can dispatch one record to several queues, of which it knows only the first.
-        itself && (of_queue || is_dispatched_to_many(bytes))
+        itself && record::lengths_add_up(bytes) && (of_queue || is_dispatched_to_many(bytes))
     }
 }
 

@@ -141,6 +141,7 @@ impl Node {
         let keeper = Keeper {
             shared: Arc::clone(&shared),
             layout: layout.clone(),
+            place: crate::store::StorePlace::new(&layout),
             blocking: blocking.clone(),
             durable_up_to: durable_up_to.into_iter().chain([index_durable_up_to]).collect(),
             index_full_up_to: full_up_to,

@@ -32,6 +32,9 @@ const CLOCK_EVERY: u64 = 1 << 20;
 /// So much is read ahead of the scan, in halves.
 const READ_AHEAD: u64 = 32 << 20;
 
+/// Of a segment with blocks that read as zeros, since the disk does not give them.
+const UNREADABLE: &str = "a part of the file cannot be read, check the disk";
+
 /// The log as it is scanned.
 pub struct LogScan<'a> {
     pub layout: &'a Layout,
@@ -208,6 +211,7 @@ impl<'a> LogScan<'a> {
                 Scanned::End(ScanEnd::Clean { at }) => (at, "nothing was written there".to_owned()),
                 Scanned::End(ScanEnd::Torn { at, why }) => (at, why.to_string()),
             };
+            let why = if segment.is_broken() { format!("{why}; {UNREADABLE}") } else { why };
             match self.next_place(segment, at)? {
                 None => {
                     if why != "nothing was written there" {
