@@ -57,12 +57,23 @@ pub(super) fn run(args: Args) -> ExitCode {
                 plan.queues.push(queue.key.clone());
             }
         }
-        Ok((Shape::of(&dir, args.shape.hints()), plan))
+        Ok((Shape::of(&dir, args.shape.hints()), plan, !dir.index_files.is_empty()))
     });
-    let (shape, plan) = match found {
+    let (shape, plan, has_index) = match found {
         Ok(found) => found,
         Err(error) => return refused(&error),
     };
+    let hints = args.shape.hints();
+    if shape.index.is_none() && (hints.index_slots.is_some() || hints.index_entries.is_some()) {
+        let why = match has_index {
+            true => "the length of the index files is another with --index-slots and --index-entries; leave them out",
+            false => {
+                "there is no index file to tell the other number from: give --index-slots and --index-entries both"
+            }
+        };
+        eprintln!("kerolox: {why}");
+        return ExitCode::from(EXIT_USAGE);
+    }
     let mut config = match settings(args.config.as_deref(), &args.dir, &shape) {
         Ok(config) => config,
         Err(errors) => {

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use super::progress::Meter;
 use super::rebuild::settings;
 use super::text::escaped;
-use super::verify::{ShapeArgs, write_json};
+use super::verify::{ShapeArgs, refuse_report_in, write_json};
 use super::{EXIT_FAILURE, EXIT_USAGE};
+use crate::config;
 use crate::node;
 use crate::store::survey::{Salvaged, Shape, StoreDir, salvage};
 use crate::store::{OpenError, RebuildPlan, rebuild};
@@ -42,8 +43,8 @@ pub(super) struct Args {
     /// Settings in TOML: delay levels, and sizes of files that are not there [default: none]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Bytes of a commit log file [default: what most files have]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(4096..))]
+    /// Size of a commit log file, as in store.commitlog_file_size [default: what most files have]
+    #[arg(long, value_name = "SIZE", value_parser = segment_len)]
     commitlog_file_size: Option<u64>,
     #[command(flatten)]
     shape: ShapeArgs,
@@ -69,6 +70,11 @@ pub(super) fn run(args: Args) -> ExitCode {
     }
 }
 
+fn segment_len(text: &str) -> Result<u64, String> {
+    let len = config::parse_size(text)?;
+    if len < 4096 { Err("is less than 4096 bytes, the least that a file has".into()) } else { Ok(len) }
+}
+
 enum Refusal {
     Store(OpenError),
     Settings(Vec<String>),
@@ -81,12 +87,23 @@ impl From<OpenError> for Refusal {
 }
 
 fn save(args: &Args) -> Result<Salvaged, Refusal> {
+    if let Some(why) = args.json.as_deref().and_then(|to| refuse_report_in(&args.dir, to)) {
+        return Err(Refusal::Settings(vec![why]));
+    }
     let dir = StoreDir::open(&args.dir)?;
     let mut shape = Shape::of(&dir, args.shape.hints());
     shape.segment_len = args.commitlog_file_size.or(shape.segment_len);
+    let untold = args.config.is_none() && (shape.queue_file_len.is_none() || shape.index.is_none());
     // Before hours of reading: can the new store be opened with these?
     let config = settings(args.config.as_deref(), &args.to, &shape);
     let config = config.map_err(|errors| Refusal::Settings(errors.lines().to_vec()))?;
+    if untold {
+        let store = &config.store;
+        eprintln!(
+            "kerolox: the store has no files that tell all sizes, and there is no --config: consume queue files get {} bytes, index files {} slots and {} entries; a broker with other settings will refuse them",
+            store.consumequeue_file_size, store.index_slots, store.index_entries
+        );
+    }
     let mut meters = [Meter::new("reading", args.progress), Meter::new("copying", args.progress)];
     let mut salvaged = salvage(&dir, config.store.commitlog_file_size, &args.to, &mut |what, done, total| {
         meters[usize::from(what == "copying")].tell(done, total);
