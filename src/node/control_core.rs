@@ -289,7 +289,9 @@ impl ControlCore {
         self.control.borrow_mut().retire_queues(topic);
         tell(&handles);
         let (layout, name, queues) = (self.layout.clone(), topic.to_owned(), Arc::clone(&self.queues));
-        let moved = self.blocking.run(move || take_deleted_away(&layout, &name, birth, old_queues(&queues))).await;
+        // Where files of queues are made: none behind this.
+        let take_away = move || take_deleted_away(&layout, &name, birth, old_queues(&queues));
+        let moved = self.blocking.run_for_appends(take_away).await;
         let folder = moved.map_err(|error| format!("its consume queues cannot be moved away: {error}"))?;
         self.control.borrow_mut().end_deletion(topic);
         self.shared.counters.topics_deleted.add(1);

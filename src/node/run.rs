@@ -70,6 +70,9 @@ pub fn run(config: Config) -> Result<(), NodeError> {
         Helper::start(name, quiet_core, nice).map_err(|error| NodeError::Host(format!("{name} cannot start: {error}")))
     };
     let helper = start_helper("kerolox-helper", Nice::No)?;
+    // What appends wait for must not wait for the syncs and saves of the other.
+    let appends = start_helper("kerolox-room", Nice::No)?;
+    let blocking = helper.blocking.beside(&appends.blocking);
     // Of its own: what it tells the page cache may wait for the disk, and nobody else shall wait for that.
     let cache = start_helper("kerolox-cache", Nice::Yes)?;
     let OpenedStore { lock, layout, shared, queues, index_files, writer_start, tables, births, checkpoint } = opened;
@@ -136,7 +139,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
             shard_count,
             shared: Arc::clone(&shared),
             layout: layout.clone(),
-            blocking: helper.blocking.clone(),
+            blocking: blocking.clone(),
             cache_thread: cache.blocking.clone(),
             directory: Arc::clone(&directory),
             queues: Arc::clone(&queue_list),
@@ -157,7 +160,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let writer = WriterParts {
         shared: Arc::clone(&shared),
         layout: layout.clone(),
-        blocking: helper.blocking.clone(),
+        blocking: appends.blocking.clone(),
         rings,
         start: writer_start,
     };
@@ -179,6 +182,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     }
     let index_files = join(executors, stop_began)?;
     helper.stop();
+    appends.stop();
     cache.stop();
     let there = queue_list.iter().filter(|(_, queue)| !queue.is_gone());
     let all_queues: Vec<_> = there.map(|(_, queue)| Arc::clone(queue)).collect();

@@ -8,9 +8,10 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::durable::{DurableMark, DurableUpTo};
 use super::layout::Layout;
 use super::queues::{Expired, QueueList, QueueView, UnitFile, queue_dir};
 use super::recovery;
@@ -32,15 +33,15 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Looks in a row that find no new units, until all is synced.
 pub(super) const QUIET_LOOKS: u32 = 3;
 
+/// Files synced in one piece of work for the helper thread, and how long one goes on, in ms: others wait behind it.
+const SYNC_FILES_MAX: usize = 64;
+const SYNC_MS_MAX: u64 = 50;
+
 /// Queues looked at in one piece of work for the helper thread when the log has moved.
 const TRIM_QUEUES_MAX: usize = 64;
 
 /// Told of every message that became visible in a queue on which some shard holds pulls.
 pub type OnArrival = Box<dyn Fn(&Arc<QueueView>, TagsCode)>;
-
-/// How far the consume queues of one shard are on stable storage: every unit of a record stored before this time (ms).
-/// `i64::MAX`: all of them.
-pub type DurableUpTo = Arc<AtomicI64>;
 
 /// Lives on one shard core.
 pub struct Builder {
@@ -55,13 +56,9 @@ pub struct Builder {
     /// Folders in which files were made whose names are not synced.
     made_in: RefCell<BTreeSet<PathBuf>>,
     dirtied: LocalWake,
-    durable_up_to: DurableUpTo,
-    /// Store time of the first record whose unit is not synced; `None`: all are.
-    unsynced_since: Cell<Option<i64>>,
+    durable: DurableMark,
     /// Units came since the flusher last looked.
     arrived: Cell<bool>,
-    /// A sync failed: what counts as durable does not move any more.
-    sync_failed: Cell<bool>,
 }
 
 struct QueueState {
@@ -101,10 +98,8 @@ impl Builder {
             dirty: RefCell::default(),
             made_in: RefCell::default(),
             dirtied: LocalWake::default(),
-            durable_up_to,
-            unsynced_since: Cell::new(None),
+            durable: DurableMark::new(durable_up_to),
             arrived: Cell::new(false),
-            sync_failed: Cell::new(false),
         })
     }
 
@@ -113,6 +108,7 @@ impl Builder {
         let mut touched: Vec<usize> = Vec::new();
         while let Ok(units) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
             self.arrived.set(true);
+            self.durable.building(units.iter().map(|unit| unit.stored_at.0).min());
             for unit in &units {
                 let slot = unit.queue.index() / self.shard_count;
                 self.note_unsynced(unit.stored_at);
@@ -123,6 +119,7 @@ impl Builder {
                     touched.push(slot);
                 }
             }
+            self.durable.building(None);
             self.publish(&mut touched);
             self.shared.note_built(units.iter().map(|unit| u64::from(unit.len)).sum());
             self.tell(&units);
@@ -133,10 +130,7 @@ impl Builder {
     /// A unit is about to be stored. Asked for each: while one waits for room, a sync may cover all those before it.
     fn note_unsynced(&self, stored_at: Timestamp) {
         // What was held back comes after newer ones.
-        if self.unsynced_since.get().is_none_or(|since| stored_at.0 < since) {
-            self.unsynced_since.set(Some(stored_at.0));
-            let before = if self.sync_failed.get() { self.durable_up_to.load(Ordering::Acquire) } else { i64::MAX };
-            self.durable_up_to.store(stored_at.0.min(before), Ordering::Release);
+        if self.durable.stores(stored_at.0) {
             self.dirtied.wake();
         }
     }
@@ -179,7 +173,7 @@ impl Builder {
             tracing::error!(queue = %state.view.key(), path = %file.map().path().display(), %error,
                 "a consume queue file was cut short under the node; the queue is stopped and will be rebuilt at the next start");
             state.stopped = true;
-            self.sync_failed.set(true);
+            self.durable.fails();
             return true;
         }
         state.next += 1;
@@ -228,7 +222,7 @@ impl Builder {
             let used = ((next.0 - file.first().0) as usize * UNIT_LEN) as u64;
             let more = reserved.clamp(RESERVE_LEN_MIN, RESERVE_LEN_MAX);
             let to = reserved.max(used) + more;
-            return self.blocking.run(move || file.map().reserve(to)).await;
+            return self.blocking.run_for_appends(move || file.map().reserve(to)).await;
         }
         let len = self.shared.settings.consumequeue_len;
         let units = len / UNIT_LEN as u64;
@@ -238,7 +232,7 @@ impl Builder {
         let owner = Arc::clone(&view);
         let file = self
             .blocking
-            .run(move || {
+            .run_for_appends(move || {
                 // The folder of a deleted topic is moved away on this thread: not to be made again after that.
                 if owner.is_gone() {
                     return Ok(None);
@@ -328,28 +322,37 @@ impl Builder {
     }
 
     async fn remove_files(&self, queue: Arc<QueueView>, files: Vec<Arc<UnitFile>>) {
-        let shared = Arc::clone(&self.shared);
-        let removed = self.blocking.run(move || {
-            for file in files {
-                let path = file.map().path();
-                if queue.is_gone() {
-                    return Ok(()); // the name may be another file's by now
-                }
-                // Gone from the list only with its name: what a clean stop notes must be what the next start finds.
-                remove_if_present(path).map_err(|error| format!("{}: {error}", path.display()))?;
-                queue.remove_oldest_file(&file);
-                shared.counters.derived_expired.add(1);
-                if let Some(dir) = path.parent() {
-                    fsync_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-                }
+        for file in files {
+            if let Err(error) = self.remove_file(Arc::clone(&queue), file).await {
+                tracing::warn!(
+                    error,
+                    "an expired consume queue file cannot be deleted; it is tried again after the next segment"
+                );
+                return;
             }
-            Ok::<_, String>(())
+        }
+    }
+
+    async fn remove_file(&self, queue: Arc<QueueView>, file: Arc<UnitFile>) -> Result<(), String> {
+        let dir = file.map().path().parent().map(PathBuf::from);
+        let shared = Arc::clone(&self.shared);
+        let removed = self.blocking.run_for_appends(move || {
+            if queue.is_gone() {
+                return Ok(false); // the name may be another file's by now
+            }
+            // Gone from the list only with its name: what a clean stop notes must be what the next start finds.
+            let path = file.map().path();
+            remove_if_present(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            queue.remove_oldest_file(&file);
+            shared.counters.derived_expired.add(1);
+            Ok::<_, String>(true)
         });
-        if let Err(error) = removed.await {
-            tracing::warn!(
-                error,
-                "an expired consume queue file cannot be deleted; it is tried again after the next segment"
-            );
+        match dir {
+            Some(dir) if removed.await? => {
+                let sync = move || fsync_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()));
+                self.blocking.run(sync).await
+            }
+            _ => Ok(()),
         }
     }
 
@@ -362,7 +365,7 @@ impl Builder {
         let mut asked = self.shared.queue_syncs_asked();
         let mut quiet_looks = 0;
         loop {
-            if self.unsynced_since.get().is_none() {
+            if self.durable.is_all_synced() {
                 self.dirtied.wait().await;
             }
             crate::io::sleep(interval).await;
@@ -381,8 +384,8 @@ impl Builder {
     /// Syncs the files with at least `least_pages` new pages; 0: all, and moves what counts as durable.
     async fn sync(&self, least_pages: u64) {
         let units_min = least_pages * 4096 / UNIT_LEN as u64;
-        if least_pages == 0 && !self.sync_failed.get() {
-            self.unsynced_since.set(None);
+        if least_pages == 0 {
+            self.durable.sync_begins();
         }
         let due: Vec<Dirty> = {
             let mut states = self.states.borrow_mut();
@@ -403,50 +406,85 @@ impl Builder {
         };
         // Units are no more durable than the names of the files that they are in.
         let made_in = if least_pages == 0 { self.made_in.take() } else { BTreeSet::new() };
-        let consumequeue = self.layout.consumequeue();
-        let sync = move || -> Result<(), String> {
-            // Those of deleted topics have been moved away, on this thread.
-            let made_in = made_in.into_iter().filter(|dir| dir.is_dir()).collect();
-            due.iter().try_for_each(|dirty| dirty.file.map().sync()).map_err(|error| error.to_string())?;
-            recovery::sync_queue_folders(&consumequeue, &made_in).map_err(|error| error.to_string())
-        };
-        let synced = self.blocking.run(sync).await;
-        match synced {
-            Ok(()) if least_pages == 0 && !self.sync_failed.get() => {
-                self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);
-            }
+        match self.sync_in_steps(due, made_in).await {
+            Ok(()) if least_pages == 0 => self.durable.sync_ends(),
             Ok(()) => {}
             // Derived data: the log has it. But pages may be lost now that a later sync would not miss, so the next
             // recovery must begin before them.
             Err(error) => {
-                self.sync_failed.set(true);
+                self.durable.fails();
                 tracing::error!(%error, "syncing consume queues failed; the next start rebuilds them from here");
             }
+        }
+    }
+
+    /// Syncs files, then folders, so many at once that nobody waits long behind it for the helper thread.
+    async fn sync_in_steps(&self, mut due: Vec<Dirty>, made_in: BTreeSet<PathBuf>) -> Result<(), String> {
+        while !due.is_empty() {
+            let step = move || {
+                let began_ms = crate::io::steady_ms();
+                for _ in 0..SYNC_FILES_MAX {
+                    let Some(dirty) = due.pop() else { break };
+                    dirty.file.map().sync().map_err(|error| error.to_string())?;
+                    if crate::io::steady_ms().saturating_sub(began_ms) >= SYNC_MS_MAX {
+                        break;
+                    }
+                }
+                Ok::<_, String>(due)
+            };
+            due = self.blocking.run(step).await?;
+        }
+        let mut made_in = made_in.into_iter();
+        loop {
+            let folders: BTreeSet<_> = made_in.by_ref().take(SYNC_FILES_MAX).collect();
+            if folders.is_empty() {
+                return Ok(());
+            }
+            let consumequeue = self.layout.consumequeue();
+            let step = move || {
+                // One that is gone was moved away with its topic, which was deleted.
+                let mut there = folders;
+                while let Err(error) = recovery::sync_queue_folders(&consumequeue, &there) {
+                    let count = there.len();
+                    there.retain(|folder| folder.is_dir());
+                    if there.len() == count {
+                        return Err(error.to_string());
+                    }
+                }
+                Ok(())
+            };
+            self.blocking.run(step).await?;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicI64;
     use std::task::{Context, Poll, Waker};
 
     use super::*;
     use crate::dispatch::{Sender, ring};
     use crate::io::disk::{Answer, Change};
     use crate::io::tap::{Tap, Watch};
-    use crate::store::test_store::TestStore;
+    use crate::store::test_store::{HelperThread, TestStore};
     use crate::types::{PhyOffset, QueueHandle, QueueKey, Timestamp};
 
     /// A world without an executor, whose syncs of mapped files fail when told to.
     #[derive(Default)]
     struct World {
         syncs_fail: Cell<bool>,
+        syncs: Cell<usize>,
     }
 
     impl Tap for World {
         fn ask(&self, change: &Change<'_>) -> io::Result<Answer> {
             match change {
                 Change::Sync { .. } if self.syncs_fail.get() => Err(io::Error::other("the device is gone")),
+                Change::Sync { .. } => {
+                    self.syncs.set(self.syncs.get() + 1);
+                    Ok(Answer::Skip)
+                }
                 _ => Ok(Answer::Do),
             }
         }
@@ -458,6 +496,8 @@ mod tests {
 
     struct Bench {
         world: Rc<World>,
+        helper: HelperThread,
+        appends: HelperThread,
         builder: Rc<Builder>,
         running: std::pin::Pin<Box<dyn Future<Output = ()>>>,
         to_builder: Sender<Vec<DispatchUnit>>,
@@ -468,26 +508,32 @@ mod tests {
 
     impl Bench {
         fn new() -> Bench {
+            Bench::with_queues(2)
+        }
+
+        fn with_queues(count: u32) -> Bench {
             let world = Rc::new(World::default());
             let watch = Watch::start(Rc::clone(&world) as _);
             let store = TestStore::in_memory();
             let mut opened = store.open().unwrap();
-            for topic in ["A", "B"] {
-                opened.queues.queue(&QueueKey::new(topic, 0));
+            for id in 0..count {
+                opened.queues.queue(&QueueKey::new(if id == 0 { "A" } else { "B" }, id));
             }
+            let (helper, appends) = (HelperThread::default(), HelperThread::default());
+            let blocking = helper.blocking().beside(&appends.blocking());
             let durable_up_to: DurableUpTo = Arc::new(AtomicI64::new(i64::MAX));
             let (to_builder, from_writer) = ring(16);
             let builder = Builder::new(
                 opened.shared,
                 opened.layout,
-                Blocking::new(|job| job()),
+                blocking,
                 opened.queues.list(),
                 1,
                 Box::new(|_, _| {}),
                 Arc::clone(&durable_up_to),
             );
             let running = Box::pin(Rc::clone(&builder).run(from_writer));
-            Bench { world, builder, running, to_builder, durable_up_to, _watch: watch, _store: store }
+            Bench { world, helper, appends, builder, running, to_builder, durable_up_to, _watch: watch, _store: store }
         }
 
         /// Builds a unit of `queue`; gives up to when units count as durable then.
@@ -522,6 +568,68 @@ mod tests {
         assert_eq!(bench.build(0, 1, 400), 200);
         assert_eq!(bench.sync(), i64::MAX);
         assert_eq!(bench.build(1, 1, 350), 350);
+    }
+
+    #[test]
+    fn what_a_sync_under_way_covers_does_not_count_as_durable_before_its_end() {
+        let mut bench = Bench::new();
+        bench.build(0, 0, 300);
+        bench.helper.hang();
+        let builder = Rc::clone(&bench.builder);
+        let mut sync = std::pin::pin!(builder.sync(0));
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(sync.as_mut().poll(cx).is_pending());
+        assert_eq!(bench.build(1, 0, 500), 300);
+        bench.helper.go_on();
+        while sync.as_mut().poll(cx).is_pending() {}
+        assert_eq!(bench.durable_up_to.load(Ordering::Acquire), 500);
+    }
+
+    #[test]
+    fn a_unit_that_waits_for_room_is_not_durable_by_a_sync_meanwhile() {
+        let mut bench = Bench::new();
+        bench.appends.hang();
+        assert_eq!(bench.build(0, 0, 300), 300);
+        assert_eq!(bench.sync(), 300, "it is stored nowhere yet");
+        bench.appends.go_on();
+        assert_eq!(bench.build(1, 0, 400), 300);
+        assert_eq!(bench.sync(), i64::MAX);
+    }
+
+    #[test]
+    fn room_for_units_is_made_while_a_sync_hangs() {
+        let mut bench = Bench::new();
+        bench.build(0, 0, 300);
+        bench.helper.hang();
+        let builder = Rc::clone(&bench.builder);
+        let mut sync = std::pin::pin!(builder.sync(0));
+        assert!(sync.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        // The first needs a file, those of the other queue need more blocks at last.
+        bench.build(1, 0, 300);
+        let in_first_blocks = RESERVE_LEN_MIN / UNIT_LEN as u64;
+        (1..=in_first_blocks).for_each(|offset| _ = bench.build(0, offset, 300));
+        let built: Vec<_> = bench.builder.queues.iter().map(|(_, queue)| queue.max().0).collect();
+        assert_eq!(built, [in_first_blocks + 1, 1]);
+    }
+
+    #[test]
+    fn others_get_a_turn_while_many_files_are_synced() {
+        let count = 2 * SYNC_FILES_MAX + 1;
+        let mut bench = Bench::with_queues(count as u32);
+        (0..count as u32).for_each(|queue| _ = bench.build(queue, 0, 300));
+        bench.helper.hang();
+        let builder = Rc::clone(&bench.builder);
+        let mut sync = std::pin::pin!(builder.sync(0));
+        let cx = &mut Context::from_waker(Waker::noop());
+        let mut steps = Vec::new();
+        while sync.as_mut().poll(cx).is_pending() {
+            let before = bench.world.syncs.get();
+            assert_eq!(bench.helper.do_waiting(), 1);
+            steps.push(bench.world.syncs.get() - before);
+        }
+        assert_eq!(steps[..3], [SYNC_FILES_MAX, SYNC_FILES_MAX, 1]);
+        assert_eq!(steps[3..].len(), 3, "and so of their folders");
+        assert_eq!(bench.durable_up_to.load(Ordering::Acquire), i64::MAX);
     }
 
     #[test]

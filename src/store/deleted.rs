@@ -1,7 +1,7 @@
 //! `kerolox/deleted/`: consume queue folders of deleted topics on their way out (rule R15).
 //!
 //! A folder is moved away as a whole, so that a topic of the same name finds nothing there, and then removed queue by queue.
-//! What a run leaves here the next start removes. Blocking: on the helper thread, where consume queue files are made too,
+//! What a run leaves here the next start removes. Blocking: on the helper thread where consume queue files are made too,
 //! so that none of a deleted topic is made behind the move.
 
 use std::fs;

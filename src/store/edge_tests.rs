@@ -550,7 +550,7 @@ fn a_record_whose_lengths_do_not_add_up_is_stepped_over_like_damage() {
             assert_eq!((found.status, found.next_offset), (GetStatus::Found, 3));
             let mut copied = BytesMut::new();
             let all_there = found.found.copy_if_resident(&mut copied);
-            (all_there, found.found.load(&Reader::Lookup).await.unwrap())
+            (all_there, found.found.load(&Reader::Lookup).await.unwrap().records)
         };
         let (all_there, bytes) = get().await;
         assert_eq!((all_there, bytes.len()), (true, 900));

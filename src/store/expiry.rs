@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::builder::DurableUpTo;
 use super::disk_watch::{DiskWatch, StorePlace};
+use super::durable::DurableUpTo;
 use super::index_builder::IndexBuilder;
 use super::shared::Shared;
 use super::submit::LocalWake;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::builder::{DurableUpTo, QUIET_LOOKS};
+use super::builder::QUIET_LOOKS;
+use super::durable::{DurableMark, DurableUpTo};
 use super::layout::Layout;
 use super::reader::ReadError;
 use super::shared::Shared;
@@ -41,9 +42,7 @@ pub struct IndexBuilder {
     /// End time of the newest full file that is synced: `indexMsgTimestamp` of the checkpoint.
     full_up_to: Arc<AtomicI64>,
     /// As of the consume queues: entries of every record stored before it are on stable storage.
-    durable_up_to: DurableUpTo,
-    /// Store time of the first record whose entries are not synced; `None`: all are.
-    unsynced_since: Cell<Option<i64>>,
+    durable: DurableMark,
     /// Since the flusher's last look.
     arrived: Cell<bool>,
     dirtied: LocalWake,
@@ -68,8 +67,7 @@ impl IndexBuilder {
             blocking,
             files: RefCell::new(files),
             full_up_to,
-            durable_up_to,
-            unsynced_since: Cell::new(None),
+            durable: DurableMark::new(durable_up_to),
             arrived: Cell::new(false),
             dirtied: LocalWake::default(),
             grown: LocalWake::default(),
@@ -82,12 +80,10 @@ impl IndexBuilder {
         while let Ok(entries) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
             self.arrived.set(true);
             let mut done = 0;
+            self.durable.building(entries.iter().map(|entry| entry.stored_at.0).min());
             while done < entries.len() {
                 // Again after each wait for room: a sync may have covered what was put before it.
-                if self.unsynced_since.get().is_none() {
-                    let first = entries[done].stored_at.0;
-                    self.unsynced_since.set(Some(first));
-                    self.durable_up_to.store(first, Ordering::Release);
+                if self.durable.stores(entries[done].stored_at.0) {
                     self.dirtied.wake();
                 }
                 done += self.put(&entries[done..]);
@@ -95,6 +91,7 @@ impl IndexBuilder {
                     self.make_room().await;
                 }
             }
+            self.durable.building(None);
             self.grown.wake();
             crate::io::yield_if_due().await;
         }
@@ -109,7 +106,7 @@ impl IndexBuilder {
         let mut asked = self.shared.queue_syncs_asked();
         let mut quiet_looks = 0;
         loop {
-            if self.unsynced_since.get().is_none() {
+            if self.durable.is_all_synced() {
                 self.dirtied.wait().await;
             }
             crate::io::sleep(interval).await;
@@ -124,14 +121,15 @@ impl IndexBuilder {
             last_sync = crate::io::steady_ms();
             // Those before it were synced when they were full.
             let Some(file) = self.files.borrow().last().cloned() else { continue };
-            self.unsynced_since.set(None);
+            self.durable.sync_begins();
             let dir = self.layout.index();
             if let Err(error) = self.blocking.run(move || file.sync().and_then(|()| disk::sync_folder(&dir))).await {
                 // Pages may be lost now that a later sync would not miss, so the next recovery must begin before them.
+                self.durable.fails();
                 tracing::error!(%error, "syncing the index failed; the next start checks it from here");
                 return;
             }
-            self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);
+            self.durable.sync_ends();
         }
     }
 
@@ -187,26 +185,25 @@ impl IndexBuilder {
         {
             let file = Arc::clone(file);
             let to = file.reserved().max(index_file::unit_at(slots, 0)) + RESERVE_LEN;
-            return self.blocking.run(move || file.reserve(to)).await;
+            return self.blocking.run_for_appends(move || file.reserve(to)).await;
+        }
+        if let Some(full) = last {
+            // The next one may be on stable storage first otherwise, and nobody would miss the one before it.
+            let dir = self.layout.index();
+            let sync = move || {
+                match full.sync() {
+                    // What it holds is lost for queries until the next start makes it anew; keys to come are not.
+                    Err(error) if full.is_broken() => {
+                        tracing::error!(path = %full.path().display(), %error, "an index file is given up; the next start rebuilds it");
+                    }
+                    synced => synced?,
+                }
+                disk::sync_folder(&dir)
+            };
+            self.blocking.run(sync).await?;
         }
         let dir = self.layout.index();
-        let made = self
-            .blocking
-            .run(move || {
-                // The next one may be on stable storage first otherwise, and nobody would miss the one before it.
-                if let Some(full) = &last {
-                    match full.sync() {
-                        // What it holds is lost for queries until the next start makes it anew; keys to come are not.
-                        Err(error) if full.is_broken() => {
-                            tracing::error!(path = %full.path().display(), %error, "an index file is given up; the next start rebuilds it");
-                        }
-                        synced => synced?,
-                    }
-                    disk::sync_folder(&dir)?;
-                }
-                make_file(&dir, slots, units)
-            })
-            .await?;
+        let made = self.blocking.run_for_appends(move || make_file(&dir, slots, units)).await?;
         let full = self.files.borrow().last().cloned();
         if let Some(full) = full
             && let Ok(end) = full.guarded(|| index_header(&full).end.0)
@@ -228,7 +225,7 @@ impl IndexBuilder {
             let used = index_file::unit_at(slots, next_unit);
             if used + RESERVE_AHEAD_LEN > file.reserved() && file.reserved() < file.len() as u64 {
                 let to = file.reserved() + RESERVE_LEN;
-                let _ = self.blocking.run(move || file.reserve(to)).await;
+                let _ = self.blocking.run_for_appends(move || file.reserve(to)).await;
             }
         }
     }

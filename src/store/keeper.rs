@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::builder::DurableUpTo;
 use super::disk_watch::StorePlace;
+use super::durable::DurableUpTo;
 use super::layout::Layout;
 use super::open::save_checkpoint;
 use super::progress::Progress;

@@ -12,6 +12,7 @@ mod cold_reads;
 mod config_store;
 mod deleted;
 mod disk_watch;
+mod durable;
 #[cfg(test)]
 mod edge_tests;
 mod expiry;
@@ -36,14 +37,16 @@ pub mod survey;
 mod sync_call;
 #[cfg(test)]
 mod test_store;
+mod unreadable;
 mod writer;
 
 pub use births::Births;
-pub use builder::{Builder, DurableUpTo, OnArrival};
+pub use builder::{Builder, OnArrival};
 pub use cold_reads::Reader;
 pub use config_store::{ConfigTables, load_table};
 pub use deleted::{remove_next as remove_deleted, take_away as take_deleted_away};
 pub use disk_watch::{DiskWatch, StorePlace};
+pub use durable::DurableUpTo;
 pub use expiry::{Expiry, ExpirySettings};
 pub use index_builder::IndexBuilder;
 pub use keeper::Keeper;

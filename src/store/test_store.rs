@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -29,6 +29,7 @@ use crate::index::IndexFile;
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch};
 use crate::io::{AppendMode, SyncCall};
+use crate::io::{Blocking, Job};
 use crate::log::Checksums;
 use crate::types::{KeyHash, PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp};
 
@@ -446,5 +447,45 @@ impl TestStore {
         let is_list = |path: &Path| path.with_extension("json") == list || path.with_extension("") == list;
         let files = self.snapshot().into_iter().filter(|(path, _)| path.starts_with(&dir) && !is_list(path));
         files.map(|(path, bytes)| (path.file_name().unwrap().to_str().unwrap().to_owned(), bytes)).collect()
+    }
+}
+
+/// A helper thread: does what it is handed at once, or not before the test says so.
+#[derive(Clone, Default)]
+pub struct HelperThread {
+    /// What waits; `None`: nothing has to.
+    stuck: Arc<Mutex<Option<Vec<Job>>>>,
+}
+
+impl HelperThread {
+    pub fn blocking(&self) -> Blocking {
+        let this = self.clone();
+        Blocking::new(move |job| {
+            let mut stuck = this.stuck.lock().unwrap();
+            match &mut *stuck {
+                Some(waiting) => waiting.push(job),
+                None => {
+                    drop(stuck);
+                    job();
+                }
+            }
+        })
+    }
+
+    pub fn hang(&self) {
+        *self.stuck.lock().unwrap() = Some(Vec::new());
+    }
+
+    pub fn go_on(&self) {
+        let waiting = self.stuck.lock().unwrap().take();
+        waiting.into_iter().flatten().for_each(|job| job());
+    }
+
+    /// Does what waits, and no more; how much that was.
+    pub fn do_waiting(&self) -> usize {
+        let waiting = self.stuck.lock().unwrap().as_mut().map(std::mem::take).unwrap_or_default();
+        let count = waiting.len();
+        waiting.into_iter().for_each(|job| job());
+        count
     }
 }

@@ -42,6 +42,8 @@ pub struct Sent {
     /// It was not acknowledged, and a sector that was in flight was torn where no checksum tells: in the head of the record
     /// or in its properties.
     pub torn: bool,
+    /// Answered that its flush is late: where write and flush are one, the write may be under way still.
+    pub late: bool,
 }
 
 /// All messages of one simulation; a message's number stands in its body.
@@ -89,7 +91,18 @@ impl Ledger {
         };
         let keys = record::key_hashes(&queue.topic, &text);
         let state = State::Unknown;
-        self.sent.push(Sent { shard, queue, body, properties: text, keys, tags, state, safe: false, torn: false });
+        self.sent.push(Sent {
+            shard,
+            queue,
+            body,
+            properties: text,
+            keys,
+            tags,
+            state,
+            safe: false,
+            torn: false,
+            late: false,
+        });
         number
     }
 
@@ -113,6 +126,7 @@ impl Ledger {
                     let safe = sync && outcome.status == PutStatus::Ok;
                     self.acknowledged += u64::from(outcome.status == PutStatus::Ok);
                     self.stored(*number, Place { offset, phy, len: *len }, safe);
+                    self.sent[*number].late |= outcome.status == PutStatus::FlushDiskTimeout;
                 }
                 PutStatus::ServiceNotAvailable => {}
                 PutStatus::SegmentNotCreated | PutStatus::Busy { .. } | PutStatus::QueueGone => {
@@ -135,7 +149,7 @@ impl Ledger {
         for sent in &mut self.sent {
             let State::Stored(place) = sent.state else { continue };
             sent.safe |= place.phy.advance(u64::from(place.len)) <= flushed;
-            if kind == CrashKind::Power && !sent.safe {
+            if (kind == CrashKind::Power || sent.late) && !sent.safe {
                 sent.state = State::Unknown;
             }
         }

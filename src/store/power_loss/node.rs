@@ -92,13 +92,13 @@ impl Node {
         let OpenedStore { lock, layout, shared, queues, index_files, writer_start, checkpoint, .. } = opened;
         let sim = &world.sim;
         let ring_len = 1 << world.dice.below(4);
-        let blocking = helper(world);
+        let (helper_thread, appends) = (helper(world), helper(world));
         let list = queues.list();
         let durable_up_to: Vec<_> = (0..shards).map(|_| Arc::new(AtomicI64::new(i64::MAX))).collect();
         let (keys_tx, keys) = ring(ring_len);
         let mut rings = WriterRings { from_shards: vec![], replies: vec![], dispatch: vec![], keys: keys_tx };
-        let (mut submits, mut derived, mut side) = (vec![], vec![], vec![blocking.1]);
-        let blocking = blocking.0;
+        let (mut submits, mut derived, mut side) = (vec![], vec![], vec![helper_thread.1, appends.1]);
+        let blocking = helper_thread.0.beside(&appends.0);
         let (mut stores, mut submitters) = (vec![], vec![]);
         let full_up_to = Arc::new(AtomicI64::new(checkpoint.index.0));
         let index_durable_up_to = Arc::new(AtomicI64::new(i64::MAX));
@@ -149,7 +149,7 @@ impl Node {
         };
         side.push(sim.spawn(keeper.run()));
         let writer_side = Rc::new(RefCell::new(Vec::new()));
-        let (shared_too, layout_too, blocking_too) = (Arc::clone(&shared), layout.clone(), blocking.clone());
+        let (shared_too, layout_too, blocking_too) = (Arc::clone(&shared), layout.clone(), appends.0.clone());
         let (world_too, side_too) = (world.clone(), Rc::clone(&writer_side));
         let writer = sim.spawn(async move {
             match Writer::open(shared_too, layout_too, blocking_too, rings, writer_start).await {
@@ -407,7 +407,7 @@ async fn read(world: &World, store: &ShardStore, queue: &Arc<QueueView>, from: u
     let mut bytes = BytesMut::new();
     if !got.found.copy_if_resident(&mut bytes) {
         let loaded = got.found.load(&reader).await.map_err(|error| format!("a read in {}: {error}", queue.key()))?;
-        bytes.extend_from_slice(&loaded);
+        bytes.extend_from_slice(&loaded.records);
     }
     if world.disk.is_off() {
         return Ok(());

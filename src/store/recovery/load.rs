@@ -46,8 +46,8 @@ pub fn load_queues(
                 continue;
             };
             let key = QueueKey::new(topic.as_str(), queue_id);
-            let files = load_queue_files(&dir, settings.consumequeue_len)?;
-            let (files, max, newest) = written_end(files, ends)?;
+            let mut files = load_queue_files(&dir, settings.consumequeue_len)?;
+            let (max, newest) = written_end(&mut files, ends)?;
             if newest.is_some_and(|newest| births.is_old(&topic, newest.phy)) {
                 drop(files);
                 remove_old(&root.join(&topic), &dir)?;
@@ -136,14 +136,11 @@ pub(super) fn segment_start(path: &Path) -> Option<u64> {
     path.file_name().and_then(|name| name.to_str()).and_then(names::parse_segment_name)
 }
 
-/// The files that hold units (later ones are left out), the queue offset behind the last unit, and that unit.
+/// The queue offset behind the last unit, and that unit; files behind it are taken out.
 ///
 /// # Errors
 /// [`OpenError::Unreadable`].
-fn written_end(
-    mut files: Vec<Arc<UnitFile>>,
-    ends: Ends,
-) -> Result<(Vec<Arc<UnitFile>>, QueueOffset, Option<Unit>), OpenError> {
+fn written_end(files: &mut Vec<Arc<UnitFile>>, ends: Ends) -> Result<(QueueOffset, Option<Unit>), OpenError> {
     while let Some(last) = files.last() {
         let look = || {
             let bytes = last.map().bytes(0, last.map().len());
@@ -156,11 +153,11 @@ fn written_end(
         };
         let (units, max, newest) = last.map().guarded(look).map_err(|_| unreadable(last.map()))?;
         if units > 0 || files.len() == 1 {
-            return Ok((files, max, newest));
+            return Ok((max, newest));
         }
         files.pop();
     }
-    Ok((files, QueueOffset(0), None))
+    Ok((QueueOffset(0), None))
 }
 
 fn unreadable(map: &SharedMap) -> OpenError {

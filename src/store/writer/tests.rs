@@ -2,20 +2,18 @@
 
 use std::cell::RefCell;
 use std::pin::Pin;
-use std::sync::Mutex;
 use std::task::{Context, Waker};
 
 use smallvec::SmallVec;
 
 use super::*;
 use crate::dispatch::ring;
-use crate::io::Job;
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch};
 use crate::store::queues::QueueView;
 use crate::store::shared::{Health, LossWindow, PutFlush, StoreSettings};
 use crate::store::submit::{Message, PutRefusal, Submitter};
-use crate::store::test_store::TestStore;
+use crate::store::test_store::{HelperThread, TestStore};
 use crate::types::{QueueKey, key_hash};
 
 const SYNC: PutFlush = PutFlush { topic: Some(FlushMode::Sync), may_wait: true };
@@ -118,38 +116,6 @@ impl Tap for Seen {
         let world = Rc::clone(&self.0);
         let until = world.now_ms.get() + ms;
         Box::pin(poll_fn(move |_| if world.now_ms.get() >= until { Poll::Ready(()) } else { Poll::Pending }))
-    }
-}
-
-/// A helper thread: does what it is handed at once, or not before the test says so.
-#[derive(Clone, Default)]
-struct HelperThread {
-    /// What waits; `None`: nothing has to.
-    stuck: Arc<Mutex<Option<Vec<Job>>>>,
-}
-
-impl HelperThread {
-    fn blocking(&self) -> Blocking {
-        let this = self.clone();
-        Blocking::new(move |job| {
-            let mut stuck = this.stuck.lock().unwrap();
-            match &mut *stuck {
-                Some(waiting) => waiting.push(job),
-                None => {
-                    drop(stuck);
-                    job();
-                }
-            }
-        })
-    }
-
-    fn hang(&self) {
-        *self.stuck.lock().unwrap() = Some(Vec::new());
-    }
-
-    fn go_on(&self) {
-        let waiting = self.stuck.lock().unwrap().take();
-        waiting.into_iter().flatten().for_each(|job| job());
     }
 }
 
