@@ -297,18 +297,49 @@ fn a_salvage_of_a_sound_store_loses_nothing() {
 }
 
 #[test]
+fn flags_are_obeyed_or_refused_and_no_report_is_written_into_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    copy_folder(&golden("java-clean"), &store);
+    let before = files_below(&store);
+    for to in [store.join("report.json"), store.join("checkpoint")] {
+        for command in [&["verify"][..], &["salvage", "--to", "/tmp/no-such-folder/x"]] {
+            let output = kerolox(&[command, &["--json", to.to_str().unwrap()]].concat(), &store);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains("lies in the store"), "{said}");
+        }
+    }
+    let output = kerolox(&["verify", "--json", "/no-such-folder/report.json"], &store);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/no-such-folder/report.json"), "{output:?}");
+    assert!(files_below(&store) == before, "nothing is written");
+    let output = kerolox(&["rebuild", "--index-slots", "50", "--index-entries", "90"], &store);
+    assert_eq!(output.status.code(), Some(2), "another length than the files have: {output:?}");
+    fs::remove_dir_all(store.join("index")).unwrap();
+    assert_eq!(kerolox(&["rebuild", "--index-slots", "50"], &store).status.code(), Some(2));
+    let saved = folder.path().join("saved");
+    let output = kerolox(&["salvage", "--commitlog-file-size", "4KiB", "--to", saved.to_str().unwrap()], &store);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("there is no --config") && said.contains("slots"), "{said}");
+    let output = kerolox(&["rebuild", "--index-slots", "100", "--index-entries", "400"], &store);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let index = files_below(&store.join("index"));
+    assert!(index.values().all(|bytes| bytes.len() == 40 + 100 * 4 + 400 * 20) && !index.is_empty());
+}
+
+#[test]
 fn import_config_makes_a_file_that_check_config_accepts() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("broker.conf"), folder.path().join("kerolox.toml"));
     fs::write(
         &from,
-        "brokerName = broker-b\nlistenPort = 20911\nflushDiskType = SYNC_FLUSH\nsyncFlushTimeout = 5000\n",
+        "\u{FEFF}brokerName = broker-b\nlistenPort = 20911\nflushDiskType = SYNC_FLUSH\nsyncFlushTimeout = 5000\n",
     )
     .unwrap();
     let output = kerolox(&["import-config", "-o", to.to_str().unwrap()], &from);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("line 4: syncFlushTimeout = 5000: lowered to 2900"), "{said}");
+    assert!(said.contains("line 4: syncFlushTimeout = 5000: lowered to 2700"), "{said}");
     let checked = kerolox(&["check-config"], &to);
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
     let text = String::from_utf8(checked.stdout).unwrap();

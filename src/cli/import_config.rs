@@ -51,7 +51,8 @@ pub(super) fn run(args: Args) -> ExitCode {
     let name = args.file.display();
     let read = fs::read(&args.file).map_err(|error| format!("{name}: cannot be read: {error}"));
     let imported = read.and_then(|bytes| {
-        let properties = properties::parse(&bytes).map_err(|why| format!("{name}: {why}"))?;
+        let properties = properties::parse(bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes))
+            .map_err(|why| format!("{name}: {why}"))?;
         Import::of(&properties)
             .map_err(|lines| lines.iter().map(|line| format!("{name}: {line}")).collect::<Vec<_>>().join("\nkerolox: "))
     });

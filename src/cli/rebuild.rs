@@ -3,12 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::text::escaped;
 use super::verify::ShapeArgs;
 use super::{EXIT_FAILURE, EXIT_USAGE};
 use crate::config::{Config, ConfigErrors, LogFormat, Overrides};
 use crate::node;
 use crate::store::survey::{Shape, StoreDir, bounds};
 use crate::store::{OpenError, RebuildPlan, rebuild};
+
+/// Done, and messages are lost.
+const EXIT_LOST: u8 = 3;
 
 /// Build the consume queues and the index of a store anew, from its commit log
 ///
@@ -27,7 +31,8 @@ Examples:
 Exit codes:
   0  done
   1  failed on the way (I/O error); a further try may help
-  2  the store cannot be opened or is in use, or the settings are wrong"
+  2  the store cannot be opened or is in use, or the settings are wrong
+  3  done, but something is lost: the lines say what was cut off the log or is damaged in it"
 )]
 pub(super) struct Args {
     /// The store's directory: store.root, in Java storePathRootDir
@@ -52,12 +57,23 @@ pub(super) fn run(args: Args) -> ExitCode {
                 plan.queues.push(queue.key.clone());
             }
         }
-        Ok((Shape::of(&dir, args.shape.hints()), plan))
+        Ok((Shape::of(&dir, args.shape.hints()), plan, !dir.index_files.is_empty()))
     });
-    let (shape, plan) = match found {
+    let (shape, plan, has_index) = match found {
         Ok(found) => found,
         Err(error) => return refused(&error),
     };
+    let hints = args.shape.hints();
+    if shape.index.is_none() && (hints.index_slots.is_some() || hints.index_entries.is_some()) {
+        let why = match has_index {
+            true => "the length of the index files is another with --index-slots and --index-entries; leave them out",
+            false => {
+                "there is no index file to tell the other number from: give --index-slots and --index-entries both"
+            }
+        };
+        eprintln!("kerolox: {why}");
+        return ExitCode::from(EXIT_USAGE);
+    }
     let mut config = match settings(args.config.as_deref(), &args.dir, &shape) {
         Ok(config) => config,
         Err(errors) => {
@@ -72,11 +88,29 @@ pub(super) fn run(args: Args) -> ExitCode {
     let settings = node::store_settings(&config, config.net.listen);
     match rebuild(settings, &plan, node::memory_len()) {
         Ok(built) => {
+            for region in &built.lost {
+                println!(
+                    "{}\t{}\t{} bytes\t{}\tcopy: {}",
+                    region.kind, region.phy, region.len, region.why, region.copy
+                );
+            }
+            for region in &built.known {
+                println!("known damage\t{}\t{} bytes\t{}", region.phy, region.len, region.why);
+            }
+            for queue in &built.left {
+                println!(
+                    "left\t{}\tits topic is not in config/topics.json: its queue stays as it was",
+                    escaped(&queue.to_string())
+                );
+            }
+            if built.slots_kept > 0 {
+                println!("{} slots of lost messages at the ends of queues are kept", built.slots_kept);
+            }
             println!(
                 "{} units in {} queues, {} index files; the log ends at {}",
                 built.units, built.queues, built.index_files, built.log_end
             );
-            ExitCode::SUCCESS
+            if built.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_LOST) }
         }
         Err(error) => refused(&error),
     }
@@ -84,6 +118,17 @@ pub(super) fn run(args: Args) -> ExitCode {
 
 fn refused(error: &OpenError) -> ExitCode {
     eprintln!("kerolox: {error}");
+    let is_of_log = matches!(
+        error,
+        OpenError::WrongSize { .. }
+            | OpenError::Hole { .. }
+            | OpenError::Gap { .. }
+            | OpenError::Short { .. }
+            | OpenError::Foreign { .. }
+    );
+    if is_of_log {
+        eprintln!("kerolox: if the files cannot be brought back, `kerolox salvage` copies what is left of the store");
+    }
     ExitCode::from(if matches!(error, OpenError::Io { .. }) { EXIT_FAILURE } else { EXIT_USAGE })
 }
 

@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use super::progress::Meter;
 use super::rebuild::settings;
-use super::verify::{ShapeArgs, write_json};
+use super::text::escaped;
+use super::verify::{ShapeArgs, refuse_report_in, write_json};
 use super::{EXIT_FAILURE, EXIT_USAGE};
+use crate::config;
 use crate::node;
 use crate::store::survey::{Salvaged, Shape, StoreDir, salvage};
 use crate::store::{OpenError, RebuildPlan, rebuild};
@@ -41,8 +43,8 @@ pub(super) struct Args {
     /// Settings in TOML: delay levels, and sizes of files that are not there [default: none]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Bytes of a commit log file [default: what most files have]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(4096..))]
+    /// Size of a commit log file, as in store.commitlog_file_size [default: what most files have]
+    #[arg(long, value_name = "SIZE", value_parser = segment_len)]
     commitlog_file_size: Option<u64>,
     #[command(flatten)]
     shape: ShapeArgs,
@@ -68,6 +70,11 @@ pub(super) fn run(args: Args) -> ExitCode {
     }
 }
 
+fn segment_len(text: &str) -> Result<u64, String> {
+    let len = config::parse_size(text)?;
+    if len < 4096 { Err("is less than 4096 bytes, the least that a file has".into()) } else { Ok(len) }
+}
+
 enum Refusal {
     Store(OpenError),
     Settings(Vec<String>),
@@ -80,18 +87,30 @@ impl From<OpenError> for Refusal {
 }
 
 fn save(args: &Args) -> Result<Salvaged, Refusal> {
+    if let Some(why) = args.json.as_deref().and_then(|to| refuse_report_in(&args.dir, to)) {
+        return Err(Refusal::Settings(vec![why]));
+    }
     let dir = StoreDir::open(&args.dir)?;
     let mut shape = Shape::of(&dir, args.shape.hints());
     shape.segment_len = args.commitlog_file_size.or(shape.segment_len);
+    let untold = args.config.is_none() && (shape.queue_file_len.is_none() || shape.index.is_none());
     // Before hours of reading: can the new store be opened with these?
     let config = settings(args.config.as_deref(), &args.to, &shape);
     let config = config.map_err(|errors| Refusal::Settings(errors.lines().to_vec()))?;
+    if untold {
+        let store = &config.store;
+        eprintln!(
+            "kerolox: the store has no files that tell all sizes, and there is no --config: consume queue files get {} bytes, index files {} slots and {} entries; a broker with other settings will refuse them",
+            store.consumequeue_file_size, store.index_slots, store.index_entries
+        );
+    }
     let mut meters = [Meter::new("reading", args.progress), Meter::new("copying", args.progress)];
-    let salvaged = salvage(&dir, config.store.commitlog_file_size, &args.to, &mut |what, done, total| {
+    let mut salvaged = salvage(&dir, config.store.commitlog_file_size, &args.to, &mut |what, done, total| {
         meters[usize::from(what == "copying")].tell(done, total);
     })?;
     drop(dir);
     rebuild(node::store_settings(&config, config.net.listen), &RebuildPlan::default(), node::memory_len())?;
+    salvaged.take_back_quarantined(&args.to)?;
     Ok(salvaged)
 }
 
@@ -103,6 +122,16 @@ fn report(args: &Args, salvaged: &Salvaged) -> ExitCode {
         }
         for lost in &salvaged.config_lost {
             println!("lost\tconfig/{lost}");
+        }
+        for topic in &salvaged.topics_added {
+            let topic = escaped(topic);
+            println!("topic\t{topic}\twas not in the table, and has messages: added, with the settings of a new topic");
+        }
+        for topic in &salvaged.topics_deleted {
+            let topic = escaped(topic);
+            println!(
+                "topic\t{topic}\tis not in the table and has no queue: it was deleted, nothing leads to its messages"
+            );
         }
         println!(
             "saved {} records of {} bytes, physical offsets {} to {}, and config/ {}",
@@ -116,7 +145,7 @@ fn report(args: &Args, salvaged: &Salvaged) -> ExitCode {
             println!("lowered {} consumer and delay offsets to the ends of their queues", salvaged.offsets_lowered);
         }
         println!(
-            "lost {} bytes in {} regions, {} messages by their queues' numbers; {} bytes behind the last record; the disk did not give {} bytes",
+            "lost {} bytes in {} regions, {} messages by the numbers and units of their queues; {} bytes behind the last record; the disk did not give {} bytes",
             salvaged.lost_bytes,
             salvaged.lost.len(),
             salvaged.lost_messages,
@@ -128,6 +157,5 @@ fn report(args: &Args, salvaged: &Salvaged) -> ExitCode {
         eprintln!("kerolox: the report cannot be written: {error}");
         return ExitCode::from(EXIT_FAILURE);
     }
-    let is_whole = salvaged.lost.is_empty() && salvaged.config_lost.is_empty() && salvaged.tail_bytes == 0;
-    if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURE) }
+    if salvaged.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURE) }
 }

@@ -76,6 +76,10 @@ fn levels(text: &str) -> Result<Levels, String> {
 }
 
 pub(super) fn run(args: Args) -> ExitCode {
+    if let Some(why) = args.json.as_deref().and_then(|to| refuse_report_in(&args.dir, to)) {
+        eprintln!("kerolox: {why}");
+        return ExitCode::from(EXIT_USAGE);
+    }
     let mut meter = Meter::new("verify", args.progress);
     let report = StoreDir::open(&args.dir).and_then(|dir| {
         let asked = Verify {
@@ -107,6 +111,18 @@ pub(super) fn run(args: Args) -> ExitCode {
     }
 }
 
+/// Why a report may not be written there: into a store that is looked at, nothing is.
+pub(super) fn refuse_report_in(store: &Path, to: &Path) -> Option<String> {
+    if to == Path::new("-") {
+        return None;
+    }
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folders = [Some(folder.canonicalize().ok()?), to.canonicalize().ok()];
+    let store = store.canonicalize().ok()?;
+    let is_in_store = folders.iter().flatten().any(|path| path.starts_with(&store));
+    is_in_store.then(|| format!("{}: lies in the store, in which nothing is written; name another file", to.display()))
+}
+
 /// Writes a report to a file, or for `-` to standard output.
 pub(super) fn write_json(report: &impl Serialize, to: &Path) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(report)?;
@@ -114,7 +130,8 @@ pub(super) fn write_json(report: &impl Serialize, to: &Path) -> io::Result<()> {
     if to == Path::new("-") {
         return io::stdout().lock().write_all(&text);
     }
-    File::create(to)?.write_all(&text)
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", to.display()));
+    File::create(to).and_then(|mut file| file.write_all(&text)).map_err(named)
 }
 
 fn print(report: &Report) -> io::Result<()> {

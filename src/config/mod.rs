@@ -23,6 +23,7 @@ use toml::Value;
 use gate::{File, Gate, quoted};
 pub use gate::{Setting, Source};
 use raw::RawConfig;
+pub use size::parse as parse_size;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -6,7 +6,7 @@ const UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 <
 ///
 /// # Errors
 /// Says what is wrong with the text and which form is meant.
-pub(super) fn parse(text: &str) -> Result<u64, String> {
+pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = (&text[..digits], text[digits..].trim_start());

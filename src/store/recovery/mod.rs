@@ -43,7 +43,7 @@ use scan::LogScan;
 pub use load::{Ends, load_index, load_queues, set_minimums};
 pub use queues::is_of_system;
 pub use resume::SAVE_INTERVAL;
-pub use unit_files::sync_queue_folders;
+pub use unit_files::{store_unit, sync_queue_folders};
 
 /// What a recovery works on.
 pub struct Recovery<'a> {

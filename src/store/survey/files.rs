@@ -79,7 +79,7 @@ impl StoreDir {
         if let Some(path) = paths.find(|path| path.is_symlink()) {
             return Err(OpenError::Foreign { path, what: SYMLINK_SEGMENT });
         }
-        let queues = queues(&layout, &mut strays)?;
+        let queues = queues(&layout.consumequeue(), &mut strays)?;
         let mut index_files = Vec::new();
         for (name, path, meta) in entries(&layout.index())? {
             if names::is_index_name(&name) && meta.is_file() {
@@ -107,9 +107,10 @@ impl StoreDir {
     }
 }
 
-fn queues(layout: &Layout, strays: &mut Vec<PathBuf>) -> Result<Vec<QueueEntry>, OpenError> {
+/// The queues below a folder; what is none goes to `strays`.
+pub fn queues(consumequeue: &Path, strays: &mut Vec<PathBuf>) -> Result<Vec<QueueEntry>, OpenError> {
     let mut queues = Vec::new();
-    for (topic, path, meta) in entries(&layout.consumequeue())? {
+    for (topic, path, meta) in entries(consumequeue)? {
         if !meta.is_dir() {
             strays.push(path);
             continue;

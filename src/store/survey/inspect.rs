@@ -16,7 +16,7 @@ use crate::format::checkpoint::Checkpoint;
 use crate::format::config_files::{ConsumerOffsetsFile, DelayOffsetsFile, SubscriptionGroupsFile, TopicsFile};
 use crate::format::index_file::{HEADER_LEN, IndexHeader};
 use crate::format::names;
-use crate::format::unit::{UNIT_LEN, Unit};
+use crate::format::unit::Unit;
 use crate::io::read_if_present;
 use crate::store::layout::Layout;
 use crate::store::open_error::{OpenError, io_at};
@@ -173,28 +173,10 @@ fn queue_part(dir: &StoreDir, queue: &QueueEntry) -> Result<QueuePart, OpenError
 pub fn bounds(dir: &StoreDir, queue: &QueueEntry) -> Result<std::ops::Range<u64>, OpenError> {
     let folder = dir.queue_dir(&queue.key);
     let mut reader = UnitReader::new(dir, queue);
-    let unit = UNIT_LEN as u64;
+    let std::ops::Range { start: first, end } = reader.ends().map_err(io_at(&folder))?;
     let mut written = |offset: u64| -> Result<Option<Unit>, OpenError> {
         Ok(reader.unit(offset).map_err(io_at(&folder))?.filter(Unit::is_written))
     };
-    let Some(first) = queue.files.first().map(|file| file.start / unit) else { return Ok(0..0) };
-    // The newest file that holds anything.
-    let mut end = first;
-    for file in queue.files.iter().rev() {
-        let (mut low, mut high) = (file.start / unit, file.end() / unit);
-        if written(low)?.is_none() {
-            continue;
-        }
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match written(middle)? {
-                Some(_) => low = middle + 1,
-                None => high = middle,
-            }
-        }
-        end = low;
-        break;
-    }
     let range = QueueOffset(first)..QueueOffset(end);
     let min = crate::queue::first_at_or_after(range, PhyOffset(dir.log_min()), |offset| {
         Ok::<_, OpenError>(written(offset.0)?.unwrap_or(Unit::PRE_BLANK))

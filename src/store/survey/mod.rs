@@ -16,7 +16,7 @@ mod verify;
 mod walk;
 mod window;
 
-pub use files::{FileEntry, QueueEntry, StoreDir};
+pub use files::{FileEntry, QueueEntry, StoreDir, queues};
 pub use inspect::{Inspection, bounds, inspect};
 pub use report::{Counts, Finding, Known, Level, Report};
 pub use salvage::{Lost, Salvaged, salvage};

@@ -9,7 +9,7 @@
 //! The source is read twice: first for what is lost, and how many messages of one queue may lie in it; then to copy. The
 //! new log has its name only once all of it is on stable storage.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,17 +22,19 @@ use super::files::StoreDir;
 use super::inspect::bounds;
 use super::walk::{Event, walk};
 use crate::format::config_files::{
-    ConfigFileError, ConsumerOffsetsFile, DelayOffsetsFile, SubscriptionGroupsFile, TopicsFile,
+    ConfigFileError, ConsumerOffsetsFile, DelayOffsetsFile, SubscriptionGroupsFile, TopicConfig, TopicsFile,
     split_consumer_offset_key,
 };
 use crate::format::names;
 use crate::format::record::{self, BLANK_LEN, RECORD_LEN_MIN, RecordSpec, RecordView, sys_flag};
 use crate::format::unit::UNIT_LEN;
 use crate::io::{create_full_length, disk, fsync_dir, now, read_if_present, replace_keeping_old};
+use crate::store::births::Births;
 use crate::store::layout::Layout;
 use crate::store::open_error::{OpenError, io_at};
 use crate::store::progress::Progress;
 use crate::store::quarantine::{self, Kind, Region};
+use crate::store::recovery::is_of_system;
 use crate::types::{PhyOffset, QueueOffset, Timestamp};
 
 /// A filler is not longer: brokers read it as a whole.
@@ -61,10 +63,10 @@ pub struct Salvaged {
     pub record_bytes: u64,
     pub log_start: u64,
     pub log_end: u64,
-    /// Regions between saved records.
+    /// Regions that the store had and that hold no saved record: between others, and at the ends of the log.
     pub lost: Vec<Lost>,
     pub lost_bytes: u64,
-    /// Messages that are known to be missing, as their queues' numbers leave them out.
+    /// Messages that are known to be missing: their queues' numbers leave them out, or their queues' units lead to none.
     pub lost_messages: u64,
     /// Bytes behind the last whole record that are not zero, up to the end of their file.
     pub tail_bytes: u64,
@@ -75,8 +77,13 @@ pub struct Salvaged {
     /// Queues whose messages have all expired, and which go on counting.
     pub expired_queues: u64,
     pub config_files: Vec<String>,
-    /// Files of `config/` that could not be read, and why.
+    /// Files of `config/` that could not be read, and why; of some an older copy is taken.
     pub config_lost: Vec<String>,
+    /// Topics that have messages and were not in the table, with as many queues as are known: put into the new one, since
+    /// the table was damaged or there are queues of them.
+    pub topics_added: Vec<String>,
+    /// Topics that have messages and are in no sound table, and of which there are no queues: they were deleted.
+    pub topics_deleted: Vec<String>,
 }
 
 /// Copies what is whole from `dir` into `to`, which must be missing or empty, with segments of `segment_len` bytes.
@@ -115,13 +122,41 @@ pub fn salvage(
     save_regions(&layout, &part, segment_len, &salvaged.lost)?;
     let mut ends = plan.ends();
     copy_expired_queues(dir, &layout, &mut ends, &mut salvaged)?;
-    copy_config(dir, &layout, &ends, &mut salvaged)?;
+    copy_config(dir, &layout, &plan, &ends, &mut salvaged)?;
     let flushed = Progress { flushed: end, stored_at: stored_at.0, clean: None };
     flushed.save(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
     fsync_dir(&part).map_err(io_at(&part))?;
     disk::rename(&part, &layout.commitlog()).map_err(io_at(&part))?;
     fsync_dir(to).map_err(io_at(to))?;
+    proof::add(dir, &plan, &mut salvaged)?;
     Ok(salvaged)
+}
+
+impl Salvaged {
+    /// Is nothing known to be lost?
+    pub fn is_whole(&self) -> bool {
+        self.lost.is_empty() && self.lost_messages == 0 && self.tail_bytes == 0 && self.config_lost.is_empty()
+    }
+
+    /// Takes from what was saved what a recovery of the new store has found to be damaged: records whose bytes are whole
+    /// and say what cannot be. Each is one message.
+    ///
+    /// # Errors
+    /// The new store's list cannot be read.
+    pub fn take_back_quarantined(&mut self, to: &Path) -> Result<(), OpenError> {
+        for region in quarantine::list(&Layout::new(to))? {
+            if self.lost.iter().any(|lost| lost.phy == region.phy) {
+                continue;
+            }
+            self.records = self.records.saturating_sub(1);
+            self.record_bytes = self.record_bytes.saturating_sub(region.len);
+            self.lost_messages += 1;
+            self.lost_bytes += region.len;
+            self.lost.push(Lost { phy: region.phy, len: region.len, why: region.why, messages_of_one_queue: 1 });
+        }
+        self.lost.sort_by_key(|lost| lost.phy);
+        Ok(())
+    }
 }
 
 fn refuse_target(dir: &StoreDir, to: &Path) -> Result<(), OpenError> {
@@ -193,6 +228,8 @@ type QueueEnds = HashMap<(String, i32), u64>;
 /// The messages of one queue as they go by.
 #[derive(Clone, Copy)]
 struct Seen {
+    /// From here on every number is a saved message or counted as lost.
+    first: u64,
     next: u64,
     phy: u64,
 }
@@ -264,15 +301,24 @@ impl Plan {
             return;
         }
         let (offset, phy) = (view.queue_offset().0, view.phy().0);
-        let seen = Seen { next: offset.saturating_add(1), phy };
+        if offset > phy / RECORD_MIN {
+            // So many do not fit before it: no checksum covers the number. A recovery of the new store sets it aside.
+            return;
+        }
         let queues = match self.queues.get_mut(view.topic()) {
             Some(queues) => queues,
             None => self.queues.entry(view.topic().to_owned()).or_default(),
         };
-        let before = queues.insert(view.queue_id(), seen);
+        let seen = queues.entry(view.queue_id()).or_insert(Seen { first: offset, next: offset, phy });
+        let is_first = (seen.phy, seen.first) == (phy, offset);
         // A queue that begins later than the log does may have begun in what was lost.
-        let begins = (self.salvaged.log_start == 0).then_some(Seen { next: 0, phy: 0 });
-        let Some(before) = before.or(begins) else { return };
+        let before = match is_first {
+            true if self.salvaged.log_start > 0 => None,
+            true => Some(Seen { first: 0, next: 0, phy: 0 }),
+            false => Some(*seen),
+        };
+        (seen.next, seen.phy) = (offset.saturating_add(1), phy);
+        let Some(before) = before else { return };
         let missing = offset.saturating_sub(before.next);
         let first = self.lost.partition_point(|lost| lost.phy < before.phy);
         if missing > 0
@@ -280,6 +326,7 @@ impl Plan {
         {
             lost.messages_of_one_queue = lost.messages_of_one_queue.max(missing);
             self.salvaged.lost_messages += missing;
+            seen.first = seen.first.min(before.first);
         }
     }
 }
@@ -554,7 +601,13 @@ fn lowered(name: &str, bytes: &[u8], ends: &QueueEnds, salvaged: &mut Salvaged) 
 }
 
 /// Copies the tables, each in the version that a start would take.
-fn copy_config(dir: &StoreDir, layout: &Layout, ends: &QueueEnds, salvaged: &mut Salvaged) -> Result<(), OpenError> {
+fn copy_config(
+    dir: &StoreDir,
+    layout: &Layout,
+    plan: &Plan,
+    ends: &QueueEnds,
+    salvaged: &mut Salvaged,
+) -> Result<(), OpenError> {
     let folder = dir.layout.root().join(names::CONFIG);
     let to = layout.root().join(names::CONFIG);
     disk::make_folders(&to).map_err(io_at(&to))?;
@@ -570,36 +623,22 @@ fn copy_config(dir: &StoreDir, layout: &Layout, ends: &QueueEnds, salvaged: &mut
     files.sort_unstable();
     files.dedup();
     for name in files {
-        let bak = format!("{name}{}", names::BACKUP_SUFFIX);
-        let mut why = None;
-        let found = [&name, &bak].into_iter().find_map(|candidate| {
-            let bytes = match read_if_present(&folder.join(candidate)) {
-                Ok(bytes) => bytes.filter(|bytes| !bytes.is_empty())?,
-                Err(error) => {
-                    why = Some(error.to_string());
-                    return None;
-                }
-            };
-            match check_table(&name, &bytes) {
-                Ok(()) => Some(bytes),
-                Err(error) => {
-                    why = Some(error.to_string());
-                    None
-                }
-            }
-        });
-        match (found, why) {
-            (Some(bytes), _) => {
-                let bytes = lowered(&name, &bytes, ends, salvaged).unwrap_or(bytes);
-                let path = to.join(&name);
-                let file = disk::create_new(&path).map_err(io_at(&path))?;
-                disk::write_at(&file, &path, &bytes, 0).map_err(io_at(&path))?;
-                disk::sync(&file, &path).map_err(io_at(&path))?;
-                salvaged.config_files.push(name);
-            }
-            (None, Some(why)) => salvaged.config_lost.push(format!("{name}: {why}")),
-            (None, None) => {}
+        let (found, why) = newest_readable(&folder, &name);
+        if let Some(why) = &why {
+            let instead = if found.is_some() { "; its older copy in .bak is taken" } else { "" };
+            salvaged.config_lost.push(format!("{name}: {why}{instead}"));
         }
+        let bytes = match (found, name.as_str()) {
+            (found, names::TOPICS) => topics(dir, plan, found, why.is_some(), salvaged)?,
+            (found, _) => found,
+        };
+        let Some(bytes) = bytes else { continue };
+        let bytes = lowered(&name, &bytes, ends, salvaged).unwrap_or(bytes);
+        let path = to.join(&name);
+        let file = disk::create_new(&path).map_err(io_at(&path))?;
+        disk::write_at(&file, &path, &bytes, 0).map_err(io_at(&path))?;
+        disk::sync(&file, &path).map_err(io_at(&path))?;
+        salvaged.config_files.push(name);
     }
     let births = dir.layout.own().join("births");
     if let Ok(Some(bytes)) = read_if_present(&births) {
@@ -607,6 +646,59 @@ fn copy_config(dir: &StoreDir, layout: &Layout, ends: &QueueEnds, salvaged: &mut
         replace_keeping_old(&path, &bytes).map_err(io_at(&path))?;
     }
     fsync_dir(&to).map_err(io_at(&to))
+}
+
+/// A table's bytes, or those of its `.bak`; and why not the file itself, if it cannot be read.
+fn newest_readable(folder: &Path, name: &str) -> (Option<Vec<u8>>, Option<String>) {
+    let read = |candidate: &str| match read_if_present(&folder.join(candidate)) {
+        Ok(None) => Err("missing".to_owned()),
+        Ok(Some(bytes)) if bytes.trim_ascii().is_empty() => Err("empty".to_owned()),
+        Ok(Some(bytes)) => check_table(name, &bytes).map(|()| bytes).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match read(name) {
+        Ok(bytes) => (Some(bytes), None),
+        Err(why) => (read(&format!("{name}{}", names::BACKUP_SUFFIX)).ok(), Some(why)),
+    }
+}
+
+/// The table of topics with those that it lacks: a start builds no queue of a topic that is in no list, and takes it for
+/// deleted. It was if the table is sound and no queue of the topic is there.
+fn topics(
+    dir: &StoreDir,
+    plan: &Plan,
+    found: Option<Vec<u8>>,
+    is_damaged: bool,
+    salvaged: &mut Salvaged,
+) -> Result<Option<Vec<u8>>, OpenError> {
+    let mut table = found.as_deref().and_then(|bytes| TopicsFile::decode(bytes).ok()).unwrap_or_default();
+    let births = Births::load(&dir.layout).unwrap_or_default();
+    // Queues of each, and whether any of them has a folder.
+    let mut lacking: BTreeMap<&str, (i32, bool)> = BTreeMap::new();
+    let mut note = |topic, id: i32, has_folder| {
+        let (queues, known) = lacking.entry(topic).or_default();
+        *queues = id.saturating_add(1).max(*queues);
+        *known |= has_folder;
+    };
+    for (topic, queues) in &plan.queues {
+        let lives = queues.iter().filter(|(id, seen)| **id >= 0 && !births.is_old(topic, PhyOffset(seen.phy)));
+        lives.for_each(|(id, _)| note(topic, *id, false));
+    }
+    for queue in &dir.queues {
+        if bounds(dir, queue)?.end > 0 {
+            note(&queue.key.topic, queue.key.queue_id as i32, true);
+        }
+    }
+    lacking.retain(|topic, _| !is_of_system(topic) && !topic.is_empty() && !table.topics.contains_key(*topic));
+    for (topic, (queues, has_folder)) in lacking {
+        if is_damaged || has_folder {
+            table.topics.insert(topic.to_owned(), TopicConfig::new(topic, queues));
+            salvaged.topics_added.push(topic.to_owned());
+        } else {
+            salvaged.topics_deleted.push(topic.to_owned());
+        }
+    }
+    Ok(if salvaged.topics_added.is_empty() { found } else { Some(table.encode()) })
 }
 
 fn check_table(name: &str, bytes: &[u8]) -> Result<(), ConfigFileError> {
@@ -620,5 +712,6 @@ fn check_table(name: &str, bytes: &[u8]) -> Result<(), ConfigFileError> {
     }
 }
 
+mod proof;
 #[cfg(test)]
 mod tests;

@@ -58,7 +58,10 @@ fn most_frequent(lens: impl Iterator<Item = u64>) -> Option<u64> {
 /// A file does not say how many slots it has. The defaults, Java's ratio of one to four, and then every other number of
 /// slots that the length allows are held against the entries.
 fn index_shape(dir: &StoreDir, hints: ShapeHints) -> Option<IndexShape> {
-    let len = most_frequent(dir.index_files.iter().map(|(_, len)| *len))?;
+    let Some(len) = most_frequent(dir.index_files.iter().map(|(_, len)| *len)) else {
+        // Nothing to hold them against: both together say how files are to be made.
+        return hints.index_slots.zip(hints.index_entries).map(|(slots, entries)| IndexShape { slots, entries });
+    };
     let words = len.checked_sub(HEADER_LEN as u64).filter(|rest| rest % SLOT_LEN as u64 == 0)? / SLOT_LEN as u64;
     let words_a_unit = (UNIT_LEN / SLOT_LEN) as u64;
     let of_slots = |slots: u64| {

@@ -157,8 +157,35 @@ pub struct UnitReader {
 }
 
 impl UnitReader {
+    /// Reads the files of a folder, wherever it is.
+    pub fn of_folder(folder: PathBuf, files: Vec<FileEntry>) -> UnitReader {
+        UnitReader { folder, files, kept_from: 0, kept: Vec::new() }
+    }
+
     pub fn new(dir: &StoreDir, queue: &QueueEntry) -> UnitReader {
-        UnitReader { folder: dir.queue_dir(&queue.key), files: queue.files.clone(), kept_from: 0, kept: Vec::new() }
+        UnitReader::of_folder(dir.queue_dir(&queue.key), queue.files.clone())
+    }
+
+    /// The queue offset of the first unit that the files have room for, and that behind the last written one: found by
+    /// bisection, so right for queues that are in order.
+    pub fn ends(&mut self) -> io::Result<std::ops::Range<u64>> {
+        let Some(first) = self.files.first().map(|file| file.start / UNIT) else { return Ok(0..0) };
+        // The newest file that holds anything.
+        for file in self.files.clone().iter().rev() {
+            let (mut low, mut high) = (file.start / UNIT, file.end() / UNIT);
+            if !self.unit(low)?.is_some_and(|unit| unit.is_written()) {
+                continue;
+            }
+            while low < high {
+                let middle = low + (high - low) / 2;
+                match self.unit(middle)?.filter(Unit::is_written) {
+                    Some(_) => low = middle + 1,
+                    None => high = middle,
+                }
+            }
+            return Ok(first..low);
+        }
+        Ok(first..first)
     }
 
     /// What stands at this queue offset, written or not; nothing if no file reaches there.

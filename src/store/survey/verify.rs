@@ -12,6 +12,7 @@ use super::report::{Known, Level, Report};
 use super::shape::Shape;
 use super::units::{self, QueueScan, UnitReader, region_of};
 use super::walk::{Damage, Event, RecordReader, Walked, walk};
+use super::window::Window;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::config_files::{
     ConfigFileError, ConsumerOffsetsFile, DelayOffsetsFile, SubscriptionGroupsFile, TopicsFile,
@@ -94,6 +95,7 @@ pub fn verify(dir: &StoreDir, asked: &Verify, progress: super::Progress<'_>) -> 
         keys: None,
         damages: Vec::new(),
         newest: Timestamp(0),
+        newest_set_aside: Timestamp(0),
         report,
     };
     check.scan_queues()?;
@@ -222,6 +224,8 @@ struct Check<'a> {
     keys: Option<KeyCheck<'a>>,
     damages: Vec<Damage>,
     newest: Timestamp,
+    /// The latest store time of a record that looks whole and is quarantined: a recovery may have learned it too late.
+    newest_set_aside: Timestamp,
     report: Report,
 }
 
@@ -284,7 +288,9 @@ impl Check<'_> {
     fn event(&mut self, event: Event<'_>) {
         match event {
             // What a recovery has set aside may still look whole: it said what could not be.
-            Event::Record(view) if self.is_quarantined(view.phy().0, view.phy().0 + 1) => {}
+            Event::Record(view) if self.is_quarantined(view.phy().0, view.phy().0 + 1) => {
+                self.newest_set_aside = self.newest_set_aside.max(view.store_timestamp());
+            }
             Event::Record(view) => self.record(&view),
             Event::Blank { .. } => self.report.counts.blanks += 1,
             Event::Fault { rule, path, what } => self.report.error(rule, path.display(), what),
@@ -518,11 +524,12 @@ impl Check<'_> {
     }
 
     fn finish(&mut self, walked: &Walked) -> Result<(), OpenError> {
-        self.report.counts.log_end = walked.end;
-        self.end_of_log(walked)?;
+        let end = self.end_behind_quarantine(walked.end);
+        self.report.counts.log_end = end;
+        self.end_of_log(walked, end)?;
         if let Some(mut keys) = self.keys.take() {
-            self.strays_before(&mut keys, walked.end);
-            keys.finish(walked.end, &mut self.report);
+            self.strays_before(&mut keys, end);
+            keys.finish(end, &mut self.report);
             self.report.counts.index_entries = keys.entries;
             self.report.counts.repeated_index_entries = keys.repeated;
             if keys.repeated > 0 {
@@ -531,24 +538,48 @@ impl Check<'_> {
             }
             self.keys = Some(keys);
         }
-        (0..self.queues.len()).for_each(|at| self.finish_queue(at, walked.end));
-        self.checkpoint(walked.end)?;
+        (0..self.queues.len()).for_each(|at| self.finish_queue(at, end));
+        self.checkpoint(end)?;
         self.offsets();
         Ok(())
     }
 
+    /// The end of the log: what a recovery has set aside behind the last whole record is a part of it.
+    fn end_behind_quarantine(&self, walked: u64) -> u64 {
+        let mut damaged: Vec<_> = self.regions.iter().filter(|region| region.is_damaged()).collect();
+        damaged.sort_by_key(|region| region.phy);
+        damaged.iter().fold(walked, |end, region| match region.phy <= end {
+            true => end.max(region.end().0),
+            false => end,
+        })
+    }
+
+    /// Is there anything but zeros in the log from there on?
+    fn is_written_behind(&self, end: u64) -> Result<bool, OpenError> {
+        for file in self.dir.segments.iter().filter(|file| file.end() > end) {
+            let path = file.path(&self.dir.layout.commitlog());
+            let mut window = Window::open(&path).map_err(io_at(&path))?;
+            if window.first_nonzero(end.saturating_sub(file.start)).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// I18, and how far the log is known to have been flushed.
-    fn end_of_log(&mut self, walked: &Walked) -> Result<(), OpenError> {
+    fn end_of_log(&mut self, walked: &Walked, end: u64) -> Result<(), OpenError> {
         let level = if self.dir.unclean { Level::Warning } else { Level::Error };
         let path = self.dir.layout.flushed();
         let flushed = Progress::load(&path).map_err(io_at(&path))?.map_or(0, |progress| progress.flushed);
-        if flushed > walked.end {
-            let what = format!("everything before {flushed} was on stable storage, the log ends at {}", walked.end);
+        if flushed > end {
+            let what = format!("everything before {flushed} was on stable storage, the log ends at {end}");
             self.report.error("I18", path.display(), what);
         }
-        if let Some(tail) = &walked.tail {
+        if let Some(tail) = &walked.tail
+            && (end == walked.end || self.is_written_behind(end)?)
+        {
             let what = format!("{}: the log ends there, and what follows will be cut", tail.why);
-            self.report.note(level, "I18", format!("physical offset {}", tail.at), what);
+            self.report.note(level, "I18", format!("physical offset {}", tail.at.max(end)), what);
         }
         if walked.unreadable_len > 0 {
             let what = format!("the disk does not give {} bytes of the log", walked.unreadable_len);
@@ -608,8 +639,9 @@ impl Check<'_> {
             self.report.error("I15", path.display(), format!("{} bytes are too few for a checkpoint", bytes.len()));
             return Ok(());
         };
-        if checkpoint.physic > self.newest {
-            let what = format!("says flushed up to {}, the newest message is of {}", checkpoint.physic, self.newest);
+        let newest = self.newest.max(self.newest_set_aside);
+        if checkpoint.physic > newest {
+            let what = format!("says flushed up to {}, the newest message is of {newest}", checkpoint.physic);
             self.report.error("I15", path.display(), what);
         }
         let is_full_end = self.keys.as_ref().is_none_or(|keys| keys.may_be_full_end(checkpoint.index));

@@ -55,12 +55,13 @@ fn save(store: &TestStore) -> Saved {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("saved");
     let dir = StoreDir::open(store.root()).unwrap();
-    let salvaged = salvage(&dir, SEGMENT_LEN, &to, &mut |_, done, total| assert!(done <= total)).unwrap();
+    let mut salvaged = salvage(&dir, SEGMENT_LEN, &to, &mut |_, done, total| assert!(done <= total)).unwrap();
     drop(dir);
     assert_eq!(store.changed(&before), Vec::<PathBuf>::new());
     let settings = StoreSettings { root: to, ..store.settings.clone() };
     rebuild(settings.clone(), &RebuildPlan::default(), 1 << 30)
         .unwrap_or_else(|error| panic!("{error}: {salvaged:#?}"));
+    salvaged.take_back_quarantined(&settings.root).unwrap();
     Saved { folder, settings, salvaged }
 }
 
@@ -157,8 +158,8 @@ fn the_end_of_a_segment_and_its_blank_may_be_lost() {
     let store = sound();
     overwrite(&store, last.unit.phy.0, &vec![0; (SEGMENT_LEN - last.unit.phy.0) as usize]);
     let kept: Vec<_> = store.sent.iter().filter(|sent| sent.unit.phy != last.unit.phy).collect();
-    // It was the last of its queue: the log does not know of it.
-    check(&save(&store), &kept, 0);
+    // It was the last of its queue: the log does not know of it, the queue does.
+    check(&save(&store), &kept, 1);
 }
 
 #[test]
@@ -192,8 +193,9 @@ fn the_tables_are_saved_each_in_the_version_that_can_be_read() {
     fs::write(config.join("delayOffset.json"), "{,").unwrap();
     let saved = save(&store);
     assert_eq!(saved.salvaged.config_files, ["consumerOffset.json", "topics.json"]);
-    assert_eq!(saved.salvaged.config_lost.len(), 1, "{:?}", saved.salvaged.config_lost);
+    assert_eq!(saved.salvaged.config_lost.len(), 2, "{:?}", saved.salvaged.config_lost);
     assert!(saved.salvaged.config_lost[0].starts_with("delayOffset.json: "));
+    assert!(saved.salvaged.config_lost[1].contains("older copy in .bak is taken"), "{:?}", saved.salvaged.config_lost);
     let read = |name: &str| fs::read_to_string(saved.root().join("config").join(name)).unwrap();
     assert_eq!(read("topics.json"), topics);
     assert!(read("consumerOffset.json").contains("A@g"));
@@ -285,6 +287,104 @@ fn many_lost_messages_of_one_queue_are_explained_by_as_many_fillers() {
     check(&saved, &kept, 17);
     assert_eq!(saved.report().quarantined[0].units, 17);
     assert_eq!(QUEUE_FILE_LEN, 200, "the lost units lie in several files");
+}
+
+#[test]
+fn topics_that_a_damaged_table_lacks_keep_their_queues_and_deleted_ones_do_not_come_back() {
+    let (only_a, both) = (
+        r#"{"topicConfigTable":{"A":{"topicName":"A"}}}"#,
+        r#"{"topicConfigTable":{"A":{"topicName":"A"},"B":{"topicName":"B"}}}"#,
+    );
+    for (table, bak, has_folder, is_lost) in [
+        (&both[..30], Some(only_a), true, true),
+        (&both[..30], Some(only_a), false, true),
+        (&both[..30], None, false, true),
+        ("", Some(only_a), false, true),
+        (only_a, None, true, false),
+    ] {
+        let store = sound();
+        let config = store.root().join("config");
+        fs::create_dir_all(&config).unwrap();
+        fs::write(config.join("topics.json"), table).unwrap();
+        bak.iter().for_each(|bak| fs::write(config.join("topics.json.bak"), bak).unwrap());
+        if !has_folder {
+            fs::remove_dir_all(store.layout().consumequeue()).unwrap();
+        }
+        let saved = save(&store);
+        assert_eq!(saved.salvaged.config_lost.is_empty(), !is_lost, "{:?}", saved.salvaged);
+        assert_eq!(saved.salvaged.is_whole(), !is_lost);
+        let added = if bak.is_none() && is_lost { vec!["A", "B"] } else { vec!["B"] };
+        assert_eq!(saved.salvaged.topics_added, added, "{table} {bak:?}");
+        check(&saved, &store.sent.iter().collect::<Vec<_>>(), 0);
+        let written = fs::read(saved.root().join("config/topics.json")).unwrap();
+        assert_eq!(TopicsFile::decode(&written).unwrap().topics["B"].write_queue_nums, 1);
+    }
+    let store = sound();
+    fs::create_dir_all(store.root().join("config")).unwrap();
+    fs::write(store.root().join("config/topics.json"), only_a).unwrap();
+    fs::remove_dir_all(store.layout().consumequeue().join("B")).unwrap();
+    let saved = save(&store);
+    assert_eq!((saved.salvaged.topics_added.len(), saved.salvaged.topics_deleted.len()), (0, 1));
+    assert!(saved.salvaged.is_whole() && !saved.root().join("consumequeue/B").exists());
+}
+
+#[test]
+fn what_the_store_proves_to_be_lost_is_counted() {
+    type Damage = fn(&TestStore);
+    fn copy(store: &TestStore, from: u64, to: u64) {
+        fs::copy(store.segment(from), store.segment(to)).unwrap();
+    }
+    let in_segment = |store: &TestStore, start: u64| {
+        store.sent.iter().filter(|sent| sent.unit.phy.0 / SEGMENT_LEN == start / SEGMENT_LEN).count() as u64
+    };
+    let cases: [(&str, Damage, u64); 7] = [
+        ("the last segment is missing", |store| fs::remove_file(store.segment(8192)).unwrap(), 8192),
+        ("the last segment is zeros", |store| overwrite(store, 8192, &[0; SEGMENT_LEN as usize]), 8192),
+        ("one of it is left", |store| fs::write(store.segment(8192), [0]).unwrap(), 8192),
+        ("the oldest is cut to a byte", |store| fs::write(store.segment(0), [0]).unwrap(), 0),
+        ("one in the middle is cut to a byte", |store| fs::write(store.segment(4096), [0]).unwrap(), 4096),
+        ("the last is a copy", |store| copy(store, 0, 8192), 8192),
+        ("the oldest is a copy", |store| copy(store, 4096, 0), 0),
+    ];
+    for (what, damage, start) in cases {
+        for proof in ["queues", "flushed", "checkpoint"] {
+            let store = sound();
+            damage(&store);
+            // One witness alone.
+            if proof != "queues" {
+                fs::remove_dir_all(store.layout().consumequeue()).unwrap();
+            }
+            if proof != "flushed" {
+                fs::remove_dir_all(store.layout().own()).unwrap();
+            }
+            if proof != "checkpoint" {
+                fs::remove_file(store.layout().checkpoint()).unwrap();
+            }
+            let saved = save(&store);
+            assert!(!saved.salvaged.is_whole(), "{what}, {proof}: {:#?}", saved.salvaged);
+            let lost = in_segment(&store, start);
+            assert_eq!(saved.salvaged.records + lost, 36, "{what}");
+            if proof == "queues" {
+                assert_eq!(saved.salvaged.lost_messages, lost, "{what}: {:#?}", saved.salvaged);
+            } else {
+                let lost = saved.salvaged.lost.iter().find(|lost| lost.phy / SEGMENT_LEN == start / SEGMENT_LEN);
+                assert!(lost.is_some_and(|lost| lost.len > 1000), "{what}, {proof}: {:#?}", saved.salvaged);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_record_that_the_new_store_sets_aside_is_no_saved_one() {
+    for (number, offset) in [(5, 5 ^ (1_u64 << 40)), (5, 4), (11, 11 ^ (1 << 40)), (35, 23 ^ (1 << 30))] {
+        let store = sound();
+        overwrite(&store, store.sent[number].unit.phy.0 + 20, &offset.to_be_bytes());
+        let saved = save(&store);
+        let salvaged = &saved.salvaged;
+        assert_eq!((salvaged.records, salvaged.lost_messages, salvaged.is_whole()), (35, 1, false), "{salvaged:#?}");
+        assert_eq!((salvaged.lost.len(), salvaged.lost[0].phy), (1, store.sent[number].unit.phy.0));
+        assert_eq!((saved.report().errors, saved.report().quarantined.len()), (0, 1));
+    }
 }
 
 proptest! {
