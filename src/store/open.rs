@@ -16,7 +16,7 @@ use super::open_error::{OpenError, io_at};
 use super::progress::{CleanStop, Progress};
 use super::quarantine::{self, DamagedRegions};
 use super::queues::{QueueRegistry, queue_dir};
-use super::recovery::{self, Ends, RecoveredLog};
+use super::recovery::{self, Began, Ends, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
 use super::sync_call;
 use super::writer::WriterStart;
@@ -62,7 +62,8 @@ pub(super) fn open_saving(
     let mut births = Births::load(&layout)?;
     let topics_version = tables.topics.data_version.counter;
     births.complete_deletions(&mut tables);
-    let unclean = layout.abort().exists();
+    let abort = read_abort(&layout)?;
+    let unclean = abort.is_some();
     let checkpoint = load_checkpoint(&layout)?;
     let progress = Progress::load(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
     let segments = list_segments(&layout, settings.segment_len)?;
@@ -74,9 +75,16 @@ pub(super) fn open_saving(
     let mut queues = recovery::load_queues(&layout, &settings, &births, ends)?;
     let mut index = recovery::load_index(&layout, &settings, unclean)?;
 
-    let clean = stopped.filter(|stopped| {
-        stopped.clean == Some(found_at_start(&queues, &index)) && ends_at(&segments, stopped.flushed())
-    });
+    let is_as_noted =
+        |p: &Progress| p.clean == Some(found_at_start(&queues, &index)) && ends_at(&segments, p.flushed());
+    let clean = stopped.filter(is_as_noted);
+    // A start of ours takes the note of a clean stop away. So if it is there beside an `abort`, or nothing is noted and no
+    // `abort` is there, or the note is wrong: another broker wrote here since, and what it brought to the disk nobody noted.
+    let foreign = match &progress {
+        Some(progress) if unclean => progress.clean.is_some() && !is_as_noted(progress),
+        Some(_) => clean.is_none(),
+        None => false,
+    };
     if clean.is_none() && ends == Ends::Noted {
         queues = recovery::load_queues(&layout, &settings, &births, Ends::Looked)?;
     }
@@ -87,7 +95,7 @@ pub(super) fn open_saving(
     let is_complete = segments.first().is_some_and(|oldest| oldest.start().0 == 0);
     let lacks = queue_count < load_queue_count(&layout)?
         || (is_complete && queues.iter().any(|queue| first_in_files(queue) > 0));
-    let whole = !unclean || lacks || lacks_list;
+    let whole = !unclean || foreign || lacks || lacks_list;
     let recovered = match clean {
         Some(progress) => {
             tracing::info!(end = progress.flushed, "clean start, no scan needed");
@@ -98,7 +106,8 @@ pub(super) fn open_saving(
             settings: &settings,
             segments: &segments,
             checkpoint: &checkpoint,
-            flushed: progress.map(|progress| progress.flushed()),
+            began: Began { abort, progress },
+            foreign,
             whole,
             topics: (!unclean).then_some(&tables.topics),
             births: &births,
@@ -158,6 +167,13 @@ pub(super) fn open_saving(
 fn remove_deleted(layout: &Layout) -> Result<(), OpenError> {
     let path = layout.deleted();
     disk::remove_tree(&path).map_err(io_at(&path))
+}
+
+/// What the abort file says, if it is there.
+fn read_abort(layout: &Layout) -> Result<Option<String>, OpenError> {
+    let path = layout.abort();
+    let bytes = read_if_present(&path).map_err(io_at(&path))?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// Writes this process's id as the whole of the abort file, as Java does.
@@ -306,10 +322,9 @@ fn drop_unused_segments(mut segments: Vec<Arc<Segment>>, end: PhyOffset) -> Resu
 /// # Errors
 /// A file that cannot be synced or written: `abort` then stays, and the next start recovers.
 pub fn close(opened: &Closing) -> Result<(), OpenError> {
-    let layout = &opened.layout;
+    let (layout, shared) = (&opened.layout, &opened.shared);
     sync_derived(opened)?;
     save_queue_count(layout, opened.queues)?;
-    let shared = &opened.shared;
     if shared.is_poisoned() || shared.flushed() < shared.appended() {
         // What was appended and not flushed is for the next start to find: nothing is removed, and `abort` stays.
         tracing::error!(flushed = %shared.flushed(), appended = %shared.appended(), "stopped without a flush; the next start recovers");
