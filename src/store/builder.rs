@@ -42,6 +42,34 @@ pub type OnArrival = Box<dyn Fn(&Arc<QueueView>, TagsCode)>;
 /// `i64::MAX`: all of them.
 pub type DurableUpTo = Arc<AtomicI64>;
 
+/// When all that was built is to be synced: each thorough interval, when somebody asks, and once nothing has come for a few
+/// looks, so that a crash of a node that has gone quiet costs no long scan.
+pub struct SyncPace {
+    last_ms: u64,
+    asked: u64,
+    quiet_looks: u32,
+}
+
+impl SyncPace {
+    pub fn new(shared: &Shared) -> SyncPace {
+        SyncPace { last_ms: crate::io::steady_ms(), asked: shared.queue_syncs_asked(), quiet_looks: 0 }
+    }
+
+    /// Asked once an interval of looks; `arrived`: something was built since.
+    pub fn is_due(&mut self, shared: &Shared, arrived: bool) -> bool {
+        self.quiet_looks = if arrived { 0 } else { self.quiet_looks + 1 };
+        let asked_before = std::mem::replace(&mut self.asked, shared.queue_syncs_asked());
+        let now = crate::io::steady_ms();
+        let is_due = self.asked > asked_before
+            || self.quiet_looks >= QUIET_LOOKS
+            || now.saturating_sub(self.last_ms) >= shared.settings.consumequeue_thorough_interval_ms;
+        if is_due {
+            self.last_ms = now;
+        }
+        is_due
+    }
+}
+
 /// Lives on one shard core.
 pub struct Builder {
     shared: Arc<Shared>,
@@ -60,8 +88,8 @@ pub struct Builder {
     unsynced_since: Cell<Option<i64>>,
     /// Units came since the flusher last looked.
     arrived: Cell<bool>,
-    /// A sync failed: what counts as durable does not move any more.
-    sync_failed: Cell<bool>,
+    /// Units are missing, or a sync failed: what counts as durable does not move any more.
+    in_doubt: Cell<bool>,
 }
 
 struct QueueState {
@@ -104,7 +132,7 @@ impl Builder {
             durable_up_to,
             unsynced_since: Cell::new(None),
             arrived: Cell::new(false),
-            sync_failed: Cell::new(false),
+            in_doubt: Cell::new(false),
         })
     }
 
@@ -135,8 +163,8 @@ impl Builder {
         // What was held back comes after newer ones.
         if self.unsynced_since.get().is_none_or(|since| stored_at.0 < since) {
             self.unsynced_since.set(Some(stored_at.0));
-            let before = if self.sync_failed.get() { self.durable_up_to.load(Ordering::Acquire) } else { i64::MAX };
-            self.durable_up_to.store(stored_at.0.min(before), Ordering::Release);
+            // What a sync under way covers, or what is in doubt, does not count yet.
+            self.durable_up_to.fetch_min(stored_at.0, Ordering::AcqRel);
             self.dirtied.wake();
         }
     }
@@ -162,9 +190,9 @@ impl Builder {
             return true;
         }
         if unit.queue_offset.0 > state.next {
-            tracing::error!(queue = %state.view.key(), expected = state.next, found = %unit.queue_offset,
-                "a consume queue misses units; it is stopped and will be rebuilt at the next start");
+            let why = format!("message {} came where {} is next; the queue is stopped", unit.queue_offset, state.next);
             state.stopped = true;
+            self.doubt(format!("consume queue {}", state.view.key()), why);
             return true;
         }
         let Some(file) = state.file.as_ref().filter(|file| unit.queue_offset < file.end()) else { return false };
@@ -176,10 +204,10 @@ impl Builder {
         // SAFETY: this shard owns the queue, and the unit lies behind the published end.
         let write = || unsafe { file.map().write(at, &bytes) };
         if let Err(error) = file.map().guarded(write) {
-            tracing::error!(queue = %state.view.key(), path = %file.map().path().display(), %error,
-                "a consume queue file was cut short under the node; the queue is stopped and will be rebuilt at the next start");
+            let why = format!("the file was cut short under the node, and its queue is stopped: {error}");
+            let path = file.map().path().display().to_string();
             state.stopped = true;
-            self.sync_failed.set(true);
+            self.doubt(path, why);
             return true;
         }
         state.next += 1;
@@ -274,6 +302,12 @@ impl Builder {
         }
     }
 
+    /// From here on nothing more counts as durable.
+    fn doubt(&self, what: String, why: String) {
+        self.in_doubt.set(true);
+        self.shared.set_in_doubt(what, why);
+    }
+
     fn publish(&self, touched: &mut Vec<usize>) {
         let states = self.states.borrow();
         for slot in touched.drain(..) {
@@ -353,27 +387,16 @@ impl Builder {
         }
     }
 
-    /// Syncs what was built, by least pages each interval; wholly each thorough interval, when somebody asks, and once
-    /// nothing has come for a few looks, so that a crash of a node that has gone quiet costs no long scan.
+    /// Syncs what was built: by least pages each interval, wholly when [`SyncPace`] says so.
     pub async fn run_flusher(self: Rc<Self>, least_pages: u64) {
         let interval = Duration::from_millis(self.shared.settings.consumequeue_flush_interval_ms);
-        let thorough_interval = self.shared.settings.consumequeue_thorough_interval_ms;
-        let mut last_thorough = crate::io::steady_ms();
-        let mut asked = self.shared.queue_syncs_asked();
-        let mut quiet_looks = 0;
+        let mut pace = SyncPace::new(&self.shared);
         loop {
             if self.unsynced_since.get().is_none() {
                 self.dirtied.wait().await;
             }
             crate::io::sleep(interval).await;
-            quiet_looks = if self.arrived.replace(false) { 0 } else { quiet_looks + 1 };
-            let asked_before = std::mem::replace(&mut asked, self.shared.queue_syncs_asked());
-            let thorough = asked > asked_before
-                || quiet_looks >= QUIET_LOOKS
-                || crate::io::steady_ms().saturating_sub(last_thorough) >= thorough_interval;
-            if thorough {
-                last_thorough = crate::io::steady_ms();
-            }
+            let thorough = pace.is_due(&self.shared, self.arrived.replace(false));
             self.sync(if thorough { 0 } else { least_pages }).await;
         }
     }
@@ -381,7 +404,7 @@ impl Builder {
     /// Syncs the files with at least `least_pages` new pages; 0: all, and moves what counts as durable.
     async fn sync(&self, least_pages: u64) {
         let units_min = least_pages * 4096 / UNIT_LEN as u64;
-        if least_pages == 0 && !self.sync_failed.get() {
+        if least_pages == 0 && !self.in_doubt.get() {
             self.unsynced_since.set(None);
         }
         let due: Vec<Dirty> = {
@@ -404,22 +427,23 @@ impl Builder {
         // Units are no more durable than the names of the files that they are in.
         let made_in = if least_pages == 0 { self.made_in.take() } else { BTreeSet::new() };
         let consumequeue = self.layout.consumequeue();
-        let sync = move || -> Result<(), String> {
-            due.iter().try_for_each(|dirty| dirty.file.map().sync()).map_err(|error| error.to_string())?;
-            recovery::sync_queue_folders(&consumequeue, &made_in).map_err(|error| error.to_string())
+        let sync = move || -> Result<(), (String, String)> {
+            for dirty in &due {
+                let path = || dirty.file.map().path().display().to_string();
+                dirty.file.map().sync().map_err(|error| (path(), format!("syncing it failed: {error}")))?;
+            }
+            recovery::sync_queue_folders(&consumequeue, &made_in)
+                .map_err(|error| (consumequeue.display().to_string(), format!("syncing its folders failed: {error}")))
         };
         let synced = self.blocking.run(sync).await;
         match synced {
-            Ok(()) if least_pages == 0 && !self.sync_failed.get() => {
+            Ok(()) if least_pages == 0 && !self.in_doubt.get() => {
                 self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);
             }
             Ok(()) => {}
             // Derived data: the log has it. But pages may be lost now that a later sync would not miss, so the next
             // recovery must begin before them.
-            Err(error) => {
-                self.sync_failed.set(true);
-                tracing::error!(%error, "syncing consume queues failed; the next start rebuilds them from here");
-            }
+            Err((what, why)) => self.doubt(what, why),
         }
     }
 }
@@ -460,6 +484,7 @@ mod tests {
         running: std::pin::Pin<Box<dyn Future<Output = ()>>>,
         to_builder: Sender<Vec<DispatchUnit>>,
         durable_up_to: DurableUpTo,
+        shared: Arc<Shared>,
         _watch: Watch,
         _store: TestStore,
     }
@@ -475,6 +500,7 @@ mod tests {
             }
             let durable_up_to: DurableUpTo = Arc::new(AtomicI64::new(i64::MAX));
             let (to_builder, from_writer) = ring(16);
+            let shared = Arc::clone(&opened.shared);
             let builder = Builder::new(
                 opened.shared,
                 opened.layout,
@@ -485,7 +511,7 @@ mod tests {
                 Arc::clone(&durable_up_to),
             );
             let running = Box::pin(Rc::clone(&builder).run(from_writer));
-            Bench { world, builder, running, to_builder, durable_up_to, _watch: watch, _store: store }
+            Bench { world, builder, running, to_builder, durable_up_to, shared, _watch: watch, _store: store }
         }
 
         /// Builds a unit of `queue`; gives up to when units count as durable then.
@@ -531,5 +557,43 @@ mod tests {
         bench.world.syncs_fail.set(false);
         assert_eq!(bench.build(0, 1, 400), 300);
         assert_eq!(bench.sync(), 300, "a later sync proves nothing");
+        let health = bench.shared.health();
+        assert_eq!((health.word(), bench.shared.refusal()), ("in-doubt", None));
+        let why = health.to_string();
+        assert!(why.contains("/A/0/00000000000000000000: ") && why.contains("the device is gone"), "{why}");
+        assert!(why.contains("restart the node"), "{why}");
+    }
+
+    #[test]
+    fn a_queue_that_misses_a_unit_is_in_doubt_from_there_on() {
+        let mut bench = Bench::new();
+        bench.build(0, 0, 300);
+        assert_eq!(bench.sync(), i64::MAX);
+        assert_eq!(bench.build(0, 2, 400), 400);
+        assert_eq!(bench.sync(), 400, "what was dropped is nowhere");
+        bench.build(1, 0, 500);
+        assert_eq!(bench.sync(), 400);
+        let why = bench.shared.health().to_string();
+        assert!(why.contains("A-0") && why.contains("message 2 came where 1 is next"), "{why}");
+    }
+
+    #[test]
+    fn what_a_sync_under_way_covers_does_not_count_before_it_has_succeeded() {
+        let mut bench = Bench::new();
+        bench.build(0, 0, 300);
+        // As a sync leaves it that waits for the device.
+        bench.builder.unsynced_since.set(None);
+        assert_eq!(bench.build(0, 1, 400), 300);
+        assert_eq!(bench.sync(), i64::MAX);
+    }
+
+    #[test]
+    fn all_is_synced_once_nothing_has_come_for_three_looks_or_when_somebody_asks() {
+        let bench = Bench::new();
+        let mut pace = SyncPace::new(&bench.shared);
+        let looks = [true, false, false, true, false, false, false, false].map(|came| pace.is_due(&bench.shared, came));
+        assert_eq!(looks, [false, false, false, false, false, false, true, true]);
+        bench.shared.ask_queue_sync();
+        assert!(pace.is_due(&bench.shared, true) && !pace.is_due(&bench.shared, true));
     }
 }

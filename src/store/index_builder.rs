@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::builder::DurableUpTo;
+use super::builder::{DurableUpTo, SyncPace};
 use super::layout::Layout;
 use super::reader::ReadError;
 use super::shared::Shared;
@@ -44,6 +44,10 @@ pub struct IndexBuilder {
     durable_up_to: DurableUpTo,
     /// Store time of the first record whose entries are not synced; `None`: all are.
     unsynced_since: Cell<Option<i64>>,
+    /// Entries came since the flusher last looked.
+    arrived: Cell<bool>,
+    /// A sync failed, or a file was given up: what counts as durable does not move any more.
+    in_doubt: Cell<bool>,
     dirtied: LocalWake,
     grown: LocalWake,
 }
@@ -66,6 +70,8 @@ impl IndexBuilder {
             full_up_to,
             durable_up_to,
             unsynced_since: Cell::new(None),
+            arrived: Cell::new(false),
+            in_doubt: Cell::new(false),
             dirtied: LocalWake::default(),
             grown: LocalWake::default(),
         })
@@ -74,13 +80,15 @@ impl IndexBuilder {
     /// Builds until the writer is gone and everything it sent is built.
     pub async fn run(self: Rc<Self>, mut from_writer: Receiver<Vec<KeyEntry>>) {
         while let Ok(entries) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
+            self.arrived.set(true);
             let mut done = 0;
             while done < entries.len() {
                 // Again after each wait for room: a sync may have covered what was put before it.
                 if self.unsynced_since.get().is_none() {
                     let first = entries[done].stored_at.0;
                     self.unsynced_since.set(Some(first));
-                    self.durable_up_to.store(first, Ordering::Release);
+                    // What a sync under way covers, or what is in doubt, does not count yet.
+                    self.durable_up_to.fetch_min(first, Ordering::AcqRel);
                     self.dirtied.wake();
                 }
                 done += self.put(&entries[done..]);
@@ -93,25 +101,40 @@ impl IndexBuilder {
         }
     }
 
-    /// Syncs what was put, once each thorough interval: what a recovery can rely on. A task of its own.
+    /// Syncs what was put, when [`SyncPace`] says so: what a recovery can rely on. A task of its own.
     pub async fn run_flusher(self: Rc<Self>) {
-        let interval = Duration::from_millis(self.shared.settings.consumequeue_thorough_interval_ms);
+        let interval = Duration::from_millis(self.shared.settings.consumequeue_flush_interval_ms);
+        let mut pace = SyncPace::new(&self.shared);
         loop {
             if self.unsynced_since.get().is_none() {
                 self.dirtied.wait().await;
             }
             crate::io::sleep(interval).await;
-            // Those before it were synced when they were full.
-            let Some(file) = self.files.borrow().last().cloned() else { continue };
-            self.unsynced_since.set(None);
-            let dir = self.layout.index();
-            if let Err(error) = self.blocking.run(move || file.sync().and_then(|()| disk::sync_folder(&dir))).await {
-                // Pages may be lost now that a later sync would not miss, so the next recovery must begin before them.
-                tracing::error!(%error, "syncing the index failed; the next start checks it from here");
-                return;
+            if pace.is_due(&self.shared, self.arrived.replace(false)) {
+                self.sync().await;
             }
-            self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);
         }
+    }
+
+    async fn sync(&self) {
+        // Those before it were synced when they were full.
+        let Some(file) = self.files.borrow().last().cloned() else { return };
+        self.unsynced_since.set(None);
+        let dir = self.layout.index();
+        match self.blocking.run(move || sync_file(&file, &dir)).await {
+            Ok(()) if !self.in_doubt.get() => {
+                self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);
+            }
+            Ok(()) => {}
+            Err((what, why)) => self.doubt(what, why),
+        }
+    }
+
+    /// From here on nothing more counts as durable: pages may be lost that a later sync would not miss, so the next recovery
+    /// must begin before them.
+    fn doubt(&self, what: String, why: String) {
+        self.in_doubt.set(true);
+        self.shared.set_in_doubt(what, why);
     }
 
     /// The index files, for the last sync at stop.
@@ -168,26 +191,18 @@ impl IndexBuilder {
             let to = file.reserved().max(index_file::unit_at(slots, 0)) + RESERVE_LEN;
             return self.blocking.run(move || file.reserve(to)).await;
         }
+        if let Some(full) = last {
+            // The next one may be on stable storage first otherwise, and nobody would miss the one before it.
+            let dir = self.layout.index();
+            if let Err((what, why)) = self.blocking.run(move || sync_file(&full, &dir)).await {
+                // Once more would prove nothing. Keys to come go into the next file.
+                self.doubt(what, why);
+            }
+        }
         let dir = self.layout.index();
-        let made = self
-            .blocking
-            .run(move || {
-                // The next one may be on stable storage first otherwise, and nobody would miss the one before it.
-                if let Some(full) = &last {
-                    match full.sync() {
-                        // What it holds is lost for queries until the next start makes it anew; keys to come are not.
-                        Err(error) if full.is_broken() => {
-                            tracing::error!(path = %full.path().display(), %error, "an index file is given up; the next start rebuilds it");
-                        }
-                        synced => synced?,
-                    }
-                    disk::sync_folder(&dir)?;
-                }
-                make_file(&dir, slots, units)
-            })
-            .await?;
+        let made = self.blocking.run(move || make_file(&dir, slots, units)).await?;
         let full = self.files.borrow().last().cloned();
-        if let Some(full) = full
+        if let Some(full) = full.filter(|_| !self.in_doubt.get())
             && let Ok(end) = full.guarded(|| index_header(&full).end.0)
         {
             self.full_up_to.store(end, Ordering::Release);
@@ -316,6 +331,12 @@ fn hits(
     (hits, header.begin.0 >= begin)
 }
 
+/// Brings a file and its name onto stable storage; the error says which of both, and why.
+fn sync_file(file: &SharedMap, dir: &Path) -> Result<(), (String, String)> {
+    file.sync().map_err(|error| (file.path().display().to_string(), format!("syncing it failed: {error}")))?;
+    disk::sync_folder(dir).map_err(|error| (dir.display().to_string(), format!("syncing the folder failed: {error}")))
+}
+
 fn unreadable(file: &SharedMap, broken: BrokenMap) -> ReadError {
     ReadError::Io { path: file.path().to_owned(), source: broken.into() }
 }
@@ -344,4 +365,88 @@ pub fn make_file(dir: &Path, slots: u32, units: u32) -> io::Result<SharedMap> {
     IndexFileMut::create(bytes, slots, units)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::dispatch::ring;
+    use crate::io::disk::{Answer, Change};
+    use crate::io::tap::{Tap, Watch};
+    use crate::store::test_store::TestStore;
+
+    /// Whose syncs fail when told to.
+    #[derive(Default)]
+    struct World {
+        syncs_fail: Cell<bool>,
+    }
+
+    impl Tap for World {
+        fn ask(&self, change: &Change<'_>) -> io::Result<Answer> {
+            match change {
+                Change::Sync { .. } if self.syncs_fail.get() => Err(io::Error::other("the device is gone")),
+                _ => Ok(Answer::Do),
+            }
+        }
+
+        fn is_simulated(&self) -> bool {
+            true
+        }
+    }
+
+    fn now_or_never<T>(task: impl Future<Output = T>) -> Option<T> {
+        match std::pin::pin!(task).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => Some(done),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn after_a_failed_sync_no_entry_counts_as_durable_that_did_not_before_nor_does_the_file_count_as_full() {
+        // Failing while a file is synced, and while a full one is, before the next is made.
+        for full in [false, true] {
+            let world = Rc::new(World::default());
+            let _watch = Watch::start(Rc::clone(&world) as _);
+            let mut store = TestStore::in_memory();
+            store.settings.index_entries = 4;
+            let opened = store.open().unwrap();
+            let (shared, blocking) = (Arc::clone(&opened.shared), Blocking::new(|job| job()));
+            let durable: DurableUpTo = Arc::new(AtomicI64::new(i64::MAX));
+            let full_up_to = Arc::new(AtomicI64::new(0));
+            let told = (Arc::clone(&full_up_to), Arc::clone(&durable));
+            let index = IndexBuilder::new(opened.shared, opened.layout, blocking, Vec::new(), told.0, told.1);
+            let (mut to_builder, from_writer) = ring(16);
+            let mut running = Box::pin(Rc::clone(&index).run(from_writer));
+            let put = |stored_at: i64| KeyEntry {
+                key: KeyHash(stored_at as i32),
+                phy: PhyOffset(stored_at as u64),
+                stored_at: Timestamp(stored_at),
+            };
+            let mut build = |entries: &[i64]| {
+                to_builder.push(entries.iter().map(|at| put(*at)).collect()).unwrap();
+                assert!(running.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+                durable.load(Ordering::Acquire)
+            };
+            let sync = || now_or_never(index.sync()).map(|()| durable.load(Ordering::Acquire));
+            assert_eq!(build(&[100]), 100);
+            assert_eq!(sync(), Some(i64::MAX));
+            assert_eq!(build(&[200]), 200);
+            world.syncs_fail.set(true);
+            if full {
+                assert_eq!(build(&[300, 400, 500]), 200);
+            } else {
+                assert_eq!(sync(), Some(200));
+            }
+            world.syncs_fail.set(false);
+            assert_eq!(build(&[600, 700, 800, 900]), 200);
+            assert_eq!(sync(), Some(200), "a later sync proves nothing");
+            assert!(index.files().len() > 1, "it goes on in the next file");
+            assert_eq!(full_up_to.load(Ordering::Acquire), 0);
+            let why = shared.health().to_string();
+            assert!(why.contains("/index/") && why.contains("the device is gone"), "{why}");
+            assert_eq!(shared.refusal(), None);
+        }
+    }
 }

@@ -317,7 +317,7 @@ fn drop_unused_segments(mut segments: Vec<Arc<Segment>>, end: PhyOffset) -> Resu
 
 /// Finishes a clean stop, after every executor has ended: syncs what is derived, notes what is there, removes `abort`.
 /// Blocking, on the main thread.
-/// If the writer was poisoned, `abort` stays.
+/// If the writer was poisoned, or derived data is in doubt, `abort` stays.
 ///
 /// # Errors
 /// A file that cannot be synced or written: `abort` then stays, and the next start recovers.
@@ -331,6 +331,16 @@ pub fn close(opened: &Closing) -> Result<(), OpenError> {
         return Ok(());
     }
     let stored_at = shared.flushed_stored_at.load(std::sync::atomic::Ordering::Acquire) as i64;
+    if let Some(doubt) = shared.doubt() {
+        // The checkpoint stays as it was last saved, which is before what is in doubt: there the next start begins.
+        tracing::error!(
+            what = doubt.what,
+            why = doubt.why,
+            "stopped with derived data in doubt; the next start completes it"
+        );
+        let progress = Progress { flushed: shared.flushed().0, stored_at, clean: None };
+        return progress.save(&layout.flushed()).map_err(io_at(&layout.flushed()));
+    }
     let checkpoint = Checkpoint {
         physic: Timestamp(stored_at),
         logics: Timestamp(stored_at),
