@@ -86,6 +86,9 @@ pub struct Builder {
     durable_up_to: DurableUpTo,
     /// Store time of the first record whose unit is not synced; `None`: all are.
     unsynced_since: Cell<Option<i64>>,
+    /// Store time of the oldest of what was taken from the ring last and may not be built yet; none while the ring is empty.
+    /// What waits behind it in the ring counts as durable no sooner.
+    building: Cell<Option<i64>>,
     /// Units came since the flusher last looked.
     arrived: Cell<bool>,
     /// Units are missing, or a sync failed: what counts as durable does not move any more.
@@ -131,6 +134,7 @@ impl Builder {
             dirtied: LocalWake::default(),
             durable_up_to,
             unsynced_since: Cell::new(None),
+            building: Cell::new(None),
             arrived: Cell::new(false),
             in_doubt: Cell::new(false),
         })
@@ -139,7 +143,18 @@ impl Builder {
     /// Builds until the writer is gone and everything it sent is built.
     pub async fn run(self: Rc<Self>, mut from_writer: Receiver<Vec<DispatchUnit>>) {
         let mut touched: Vec<usize> = Vec::new();
-        while let Ok(units) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
+        let mut recv = async || {
+            poll_fn(|cx| {
+                let came = from_writer.poll_recv(cx);
+                if came.is_pending() {
+                    self.building.set(None);
+                }
+                came
+            })
+            .await
+        };
+        while let Ok(units) = recv().await {
+            self.building.set(units.iter().map(|unit| unit.stored_at.0).min());
             self.arrived.set(true);
             for unit in &units {
                 let slot = unit.queue.index() / self.shard_count;
@@ -302,6 +317,11 @@ impl Builder {
         }
     }
 
+    /// What counts as durable when all that was built has been synced, but what came since.
+    fn durable_after_sync(&self) -> i64 {
+        self.unsynced_since.get().into_iter().chain(self.building.get()).min().unwrap_or(i64::MAX)
+    }
+
     /// From here on nothing more counts as durable.
     fn doubt(&self, what: String, why: String) {
         self.in_doubt.set(true);
@@ -438,7 +458,7 @@ impl Builder {
         let synced = self.blocking.run(sync).await;
         match synced {
             Ok(()) if least_pages == 0 && !self.in_doubt.get() => {
-                self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);
+                self.durable_up_to.store(self.durable_after_sync(), Ordering::Release);
             }
             Ok(()) => {}
             // Derived data: the log has it. But pages may be lost now that a later sync would not miss, so the next

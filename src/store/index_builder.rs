@@ -44,6 +44,9 @@ pub struct IndexBuilder {
     durable_up_to: DurableUpTo,
     /// Store time of the first record whose entries are not synced; `None`: all are.
     unsynced_since: Cell<Option<i64>>,
+    /// Store time of the oldest of what was taken from the ring last and may not be built yet; none while the ring is empty.
+    /// What waits behind it in the ring counts as durable no sooner.
+    building: Cell<Option<i64>>,
     /// Entries came since the flusher last looked.
     arrived: Cell<bool>,
     /// A sync failed, or a file was given up: what counts as durable does not move any more.
@@ -70,6 +73,7 @@ impl IndexBuilder {
             full_up_to,
             durable_up_to,
             unsynced_since: Cell::new(None),
+            building: Cell::new(None),
             arrived: Cell::new(false),
             in_doubt: Cell::new(false),
             dirtied: LocalWake::default(),
@@ -79,7 +83,18 @@ impl IndexBuilder {
 
     /// Builds until the writer is gone and everything it sent is built.
     pub async fn run(self: Rc<Self>, mut from_writer: Receiver<Vec<KeyEntry>>) {
-        while let Ok(entries) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
+        let mut recv = async || {
+            poll_fn(|cx| {
+                let came = from_writer.poll_recv(cx);
+                if came.is_pending() {
+                    self.building.set(None);
+                }
+                came
+            })
+            .await
+        };
+        while let Ok(entries) = recv().await {
+            self.building.set(entries.iter().map(|entry| entry.stored_at.0).min());
             self.arrived.set(true);
             let mut done = 0;
             while done < entries.len() {
@@ -123,11 +138,16 @@ impl IndexBuilder {
         let dir = self.layout.index();
         match self.blocking.run(move || sync_file(&file, &dir)).await {
             Ok(()) if !self.in_doubt.get() => {
-                self.durable_up_to.store(self.unsynced_since.get().unwrap_or(i64::MAX), Ordering::Release);
+                self.durable_up_to.store(self.durable_after_sync(), Ordering::Release);
             }
             Ok(()) => {}
             Err((what, why)) => self.doubt(what, why),
         }
+    }
+
+    /// What counts as durable when all that was built has been synced, but what came since.
+    fn durable_after_sync(&self) -> i64 {
+        self.unsynced_since.get().into_iter().chain(self.building.get()).min().unwrap_or(i64::MAX)
     }
 
     /// From here on nothing more counts as durable: pages may be lost that a later sync would not miss, so the next recovery
