@@ -181,7 +181,7 @@ impl RuntimeInfo<'_> {
         };
         put("brokerVersionDesc", description.into());
         put("brokerVersion", self.profile.version().to_string());
-        put("brokerActive", matches!(self.health, Health::Ok).to_string());
+        put("brokerActive", self.health.takes_puts().to_string());
         put("bootTimestamp", self.boot.0.to_string());
         put("startAcceptSendRequestTimeStamp", self.boot.0.to_string());
         let seconds = self.up_ms / 1000;

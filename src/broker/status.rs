@@ -34,7 +34,7 @@ pub(super) fn of_put(status: &PutStatus, health: &Health<'_>) -> Result<i32, Ref
             response::SERVICE_NOT_AVAILABLE,
             match health {
                 // The write itself hangs: nothing has failed yet.
-                Health::Ok | Health::NoSegment(_) => "the message could not be written in time".to_owned(),
+                health if health.takes_puts() => "the message could not be written in time".to_owned(),
                 health => health.to_string(),
             },
         ),

@@ -156,8 +156,8 @@ impl Builder {
             return true;
         }
         if unit.queue_offset.0 > state.next {
-            tracing::error!(queue = %state.view.key(), expected = state.next, found = %unit.queue_offset,
-                "a consume queue misses units; it is stopped and will be rebuilt at the next start");
+            let why = format!("message {} came where {} is next; the queue is stopped", unit.queue_offset, state.next);
+            self.doubt(format!("consume queue {}", state.view.key()), why);
             state.stopped = true;
             return true;
         }
@@ -170,10 +170,9 @@ impl Builder {
         // SAFETY: this shard owns the queue, and the unit lies behind the published end.
         let write = || unsafe { file.map().write(at, &bytes) };
         if let Err(error) = file.map().guarded(write) {
-            tracing::error!(queue = %state.view.key(), path = %file.map().path().display(), %error,
-                "a consume queue file was cut short under the node; the queue is stopped and will be rebuilt at the next start");
+            let why = format!("the file was cut short under the node, and its queue is stopped: {error}");
+            self.doubt(file.map().path().display().to_string(), why);
             state.stopped = true;
-            self.durable.fails();
             return true;
         }
         state.next += 1;
@@ -413,11 +412,14 @@ impl Builder {
             Ok(()) => {}
             // Derived data: the log has it. But pages may be lost now that a later sync would not miss, so the next
             // recovery must begin before them.
-            Err(error) => {
-                self.durable.fails();
-                tracing::error!(%error, "syncing consume queues failed; the next start rebuilds them from here");
-            }
+            Err(error) => self.doubt("consume queues".into(), format!("syncing them failed: {error}")),
         }
+    }
+
+    /// Something is missing, or may be, that only the next start can give.
+    fn doubt(&self, what: String, why: String) {
+        self.durable.fails();
+        self.shared.set_in_doubt(what, why);
     }
 
     /// Syncs files, then folders, so many at once that nobody waits long behind it for the helper thread.

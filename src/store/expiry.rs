@@ -64,6 +64,8 @@ pub struct Expiry {
     age: Cell<Option<(PhyOffset, Timestamp)>>,
     /// Where the log began when queues and index last followed.
     trimmed_to: Cell<PhyOffset>,
+    /// It was said that segments stay since derived data is in doubt.
+    told_doubt: Cell<bool>,
     asked: Cell<bool>,
     asked_wake: LocalWake,
 }
@@ -99,6 +101,7 @@ impl Expiry {
             held: RefCell::default(),
             age: Cell::new(None),
             trimmed_to: Cell::new(PhyOffset(0)),
+            told_doubt: Cell::new(false),
             asked: Cell::new(false),
             asked_wake: LocalWake::default(),
         })
@@ -137,6 +140,15 @@ impl Expiry {
                 next_pass = match self.pass_if_due(level).await {
                     Ok(()) => now + interval,
                     Err(Stuck::Failed) => now + self.settings.retry_ms,
+                    // What is in doubt is not synced any sooner for being asked again.
+                    Err(Stuck::Unsynced) if self.shared.doubt().is_some() => {
+                        if !self.told_doubt.replace(true) {
+                            tracing::warn!(
+                                "expired segments stay: what leads to their messages is in doubt; restart the node"
+                            );
+                        }
+                        now + interval
+                    }
                     Err(Stuck::Unsynced) => now + interval.min(UNSYNCED_RETRY_MS),
                 };
                 self.look().await;

@@ -128,7 +128,7 @@ impl IndexBuilder {
             if let Err(error) = self.blocking.run(move || file.sync().and_then(|()| disk::sync_folder(&dir))).await {
                 // Pages may be lost now that a later sync would not miss, so the next recovery must begin before them.
                 self.durable.fails();
-                tracing::error!(%error, "syncing the index failed; the next start checks it from here");
+                self.shared.set_in_doubt("the index".into(), format!("syncing it failed: {error}"));
                 return;
             }
             self.durable.sync_ends();

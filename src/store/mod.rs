@@ -58,7 +58,9 @@ pub use quarantine::{DamagedRegions, Kind as RegionKind, Region, list as list_qu
 pub use queues::{QueueList, QueueRegistry, QueueView, old_queues};
 pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore};
 pub use rebuild::{RebuildPlan, Rebuilt, rebuild};
-pub use shared::{FlushMode, Health, LossWindow, Poison, PutFlush, ReadSettings, Shared, StageTimes, StoreSettings};
+pub use shared::{
+    Doubt, FlushMode, Health, LossWindow, Poison, PutFlush, ReadSettings, Shared, StageTimes, StoreSettings,
+};
 pub use submit::{LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule};
 pub use sync_call::SyncRecord;
 pub use writer::{DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};

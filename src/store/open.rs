@@ -17,7 +17,7 @@ use super::progress::{CleanStop, Progress};
 use super::quarantine::{self, DamagedRegions, Region};
 use super::queues::{QueueRegistry, UnitFile, queue_dir};
 use super::rebuild::forget_clean_stop;
-use super::recovery::{self, Ends, RecoveredLog};
+use super::recovery::{self, Began, Ends, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
 use super::sync_call;
 use super::writer::WriterStart;
@@ -75,7 +75,8 @@ pub(super) fn open_locked(
     let mut births = Births::load(&layout)?;
     let topics_version = tables.topics.data_version.counter;
     births.complete_deletions(&mut tables);
-    let unclean = layout.abort().exists();
+    let abort = read_abort(&layout)?;
+    let unclean = abort.is_some();
     let checkpoint = load_checkpoint(&layout)?;
     let progress = Progress::load(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
     let segments = list_segments(&layout, settings.segment_len)?;
@@ -88,7 +89,7 @@ pub(super) fn open_locked(
             progress.filter(|progress| !unclean && progress.clean.is_some() && !lacks_list && aside.is_empty());
         let start = Start { unclean, stopped, is_whole_wanted: !unclean || lacks_list || !aside.is_empty() };
         let recovery =
-            Before { layout: &layout, settings: &settings, checkpoint: &checkpoint, progress, save_interval };
+            Before { layout: &layout, settings: &settings, checkpoint: &checkpoint, progress, abort: &abort, save_interval };
         let topics = (!unclean).then_some(&tables.topics);
         match recovery.find(&start, segments.clone(), topics, &births, &mut quarantined) {
             // Once each: the new file has other blocks of the disk.
@@ -152,6 +153,7 @@ struct Before<'a> {
     settings: &'a StoreSettings,
     checkpoint: &'a Checkpoint,
     progress: Option<Progress>,
+    abort: &'a Option<String>,
     save_interval: Duration,
 }
 
@@ -192,7 +194,9 @@ impl Before<'_> {
         let is_as_left = |stopped: &Progress| {
             stopped.clean == Some(found_at_start(&queues, &index)) && ends_at(&segments, stopped.flushed())
         };
-        let clean = Maps::of(&queues, &index).read(&segments, || start.stopped.filter(is_as_left))?;
+        let (is_as_noted, clean) = Maps::of(&queues, &index).read(&segments, || {
+            (self.progress.as_ref().is_some_and(is_as_left), start.stopped.filter(is_as_left))
+        })?;
         // What the disk does not give of the log's end reads as zeros.
         let clean = clean.filter(|_| !segments.iter().any(|segment| segment.is_broken()));
         if clean.is_none() && ends == Ends::Noted {
@@ -205,6 +209,14 @@ impl Before<'_> {
         let is_complete = segments.first().is_some_and(|oldest| oldest.start().0 == 0);
         let lacks = queue_count < load_queue_count(layout)?
             || (is_complete && queues.iter().any(|queue| first_in_files(queue) > 0));
+        // A start of ours takes the note of a clean stop away. So if it is there beside an `abort`, or nothing is noted and no
+        // `abort` is there, or the note is wrong: another broker wrote here since, and what it brought to the disk nobody
+        // noted.
+        let foreign = match &self.progress {
+            Some(progress) if start.unclean => progress.clean.is_some() && !is_as_noted,
+            Some(_) => clean.is_none(),
+            None => false,
+        };
         let recovered = match clean {
             Some(progress) => {
                 tracing::info!(end = progress.flushed, "clean start, no scan needed");
@@ -216,8 +228,9 @@ impl Before<'_> {
                     settings,
                     segments: &segments,
                     checkpoint: self.checkpoint,
-                    flushed: self.progress.map(|progress| progress.flushed()),
-                    whole: start.is_whole_wanted || lacks,
+                    began: Began { abort: self.abort.clone(), progress: self.progress },
+                    foreign,
+                    whole: start.is_whole_wanted || foreign || lacks,
                     topics,
                     births,
                     queues: &mut queues,
@@ -281,6 +294,13 @@ fn set_aside(layout: &Layout, path: &Path) -> Result<(), OpenError> {
 fn remove_deleted(layout: &Layout) -> Result<(), OpenError> {
     let path = layout.deleted();
     disk::remove_tree(&path).map_err(io_at(&path))
+}
+
+/// What the abort file says, if it is there.
+fn read_abort(layout: &Layout) -> Result<Option<String>, OpenError> {
+    let path = layout.abort();
+    let bytes = read_if_present(&path).map_err(io_at(&path))?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// Writes this process's id as the whole of the abort file, as Java does.
@@ -436,21 +456,30 @@ fn drop_unused_segments(mut segments: Vec<Arc<Segment>>, end: PhyOffset) -> Resu
 
 /// Finishes a clean stop, after every executor has ended: syncs what is derived, notes what is there, removes `abort`.
 /// Blocking, on the main thread.
-/// If the writer was poisoned, `abort` stays.
+/// If the writer was poisoned, or derived data is in doubt, `abort` stays.
 ///
 /// # Errors
 /// A file that cannot be synced or written: `abort` then stays, and the next start recovers.
 pub fn close(opened: &Closing) -> Result<(), OpenError> {
-    let layout = &opened.layout;
+    let (layout, shared) = (&opened.layout, &opened.shared);
     sync_derived(opened)?;
     save_queue_count(layout, opened.queues)?;
-    let shared = &opened.shared;
     if shared.is_poisoned() || shared.flushed() < shared.appended() {
         // What was appended and not flushed is for the next start to find: nothing is removed, and `abort` stays.
         tracing::error!(flushed = %shared.flushed(), appended = %shared.appended(), "stopped without a flush; the next start recovers");
         return Ok(());
     }
     let stored_at = shared.flushed_stored_at.load(std::sync::atomic::Ordering::Acquire) as i64;
+    if let Some(doubt) = shared.doubt() {
+        // The checkpoint stays as it was last saved, which is before what is in doubt: there the next start begins.
+        tracing::error!(
+            what = doubt.what,
+            why = doubt.why,
+            "stopped with derived data in doubt; the next start completes it"
+        );
+        let progress = Progress { flushed: shared.flushed().0, stored_at, clean: None };
+        return progress.save(&layout.flushed()).map_err(io_at(&layout.flushed()));
+    }
     let checkpoint = Checkpoint {
         physic: Timestamp(stored_at),
         logics: Timestamp(stored_at),

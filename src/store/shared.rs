@@ -62,6 +62,8 @@ pub struct LossWindow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health<'a> {
     Ok,
+    /// A consume queue or index is not as it should be: messages are taken and read, and the next start mends it.
+    InDoubt(&'a Doubt),
     /// A write or sync of the commit log failed; only a restart, which recovers, ends this.
     Poisoned(&'a Poison),
     /// The disk is too full to take messages, with path, usage and limit; ends by itself once there is room.
@@ -85,11 +87,25 @@ pub struct Poison {
     pub flushed: PhyOffset,
 }
 
+/// Why derived data does not count as being on stable storage any more. The log has everything that it was made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// A file or folder, or a queue.
+    pub what: String,
+    pub why: String,
+}
+
 impl Health<'_> {
+    /// Does the node take messages?
+    pub fn takes_puts(&self) -> bool {
+        matches!(self, Health::Ok | Health::InDoubt(_))
+    }
+
     /// One word for machines.
     pub fn word(&self) -> &'static str {
         match self {
             Health::Ok => "ok",
+            Health::InDoubt(_) => "in-doubt",
             Health::Poisoned(_) => "poisoned",
             Health::DiskFull(_) => "disk-full",
             Health::BuilderStuck => "builder-stuck",
@@ -104,6 +120,11 @@ impl fmt::Display for Health<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Health::Ok => f.write_str("the node takes messages"),
+            Health::InDoubt(Doubt { what, why }) => write!(
+                f,
+                "{what}: {why}; the node takes messages, but what leads to them may be lost, and expired segments may stay: \
+                 see to the disk and restart the node, which completes it from the commit log"
+            ),
             Health::Poisoned(Poison { what, path, why, flushed }) => write!(
                 f,
                 "a {what} of the commit log failed ({}: {why}); what is on stable storage ends at {flushed}, and the node \
@@ -222,6 +243,7 @@ pub struct Shared {
     dispatched_len: AtomicU64,
     built_len: AtomicU64,
     poison: OnceLock<Poison>,
+    doubt: OnceLock<Doubt>,
     /// Builders that cannot go on (their disk is full): no puts until all can.
     builders_stuck: AtomicU32,
     /// Why the disk is too full to take messages, if it is. By the control core.
@@ -264,6 +286,7 @@ impl Shared {
             dispatched_len: AtomicU64::new(0),
             built_len: AtomicU64::new(0),
             poison: OnceLock::new(),
+            doubt: OnceLock::new(),
             builders_stuck: AtomicU32::new(0),
             disk_full: ArcSwapOption::empty(),
             no_segment: ArcSwapOption::empty(),
@@ -398,6 +421,23 @@ impl Shared {
         let _ = self.poison.set(poison);
     }
 
+    /// Says that a consume queue or index lacks something that only the next start can give it. The kernel tells of a failed
+    /// sync once, so no later one proves anything: this stays to the end, and makes the stop an unclean one. The first
+    /// reason stays. By any builder.
+    pub fn set_in_doubt(&self, what: String, why: String) {
+        let doubt = Doubt { what, why };
+        tracing::error!(
+            what = doubt.what,
+            why = doubt.why,
+            "derived data is in doubt; the next start completes it from the log"
+        );
+        let _ = self.doubt.set(doubt);
+    }
+
+    pub fn doubt(&self) -> Option<&Doubt> {
+        self.doubt.get()
+    }
+
     /// One more builder cannot go on.
     pub fn builder_stuck(&self) {
         self.builders_stuck.fetch_add(1, Ordering::AcqRel);
@@ -450,6 +490,8 @@ impl Shared {
             Health::Stopping
         } else if let Some(why) = self.no_segment.load_full() {
             Health::NoSegment(why)
+        } else if let Some(doubt) = self.doubt.get() {
+            Health::InDoubt(doubt)
         } else {
             Health::Ok
         }
@@ -457,10 +499,8 @@ impl Shared {
 
     /// Why no put is taken now, if so.
     pub fn refusal(&self) -> Option<String> {
-        match self.health() {
-            Health::Ok | Health::NoSegment(_) => None,
-            health => Some(health.to_string()),
-        }
+        let health = self.health();
+        (!health.takes_puts()).then(|| health.to_string())
     }
 
     /// The policy of a put: that of its topic, else the node's.

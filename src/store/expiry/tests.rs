@@ -126,7 +126,18 @@ fn what_is_not_flushed_or_whose_units_are_not_durable_stays() {
         running.expiry.delete_expired();
         crate::io::sleep(Duration::from_millis(300)).await;
         assert_eq!(names(&store), (5..13).collect::<Vec<_>>());
-        assert!(opened.shared.queue_syncs_asked() > 0);
+        let asked = opened.shared.queue_syncs_asked();
+        assert!(asked > 0);
+        until("asked again, as it may be synced by now", || opened.shared.queue_syncs_asked() > asked).await;
+        running.task.cancel().await;
+        // In doubt, it will not be synced before the next start: nobody is told to hurry.
+        opened.shared.set_in_doubt("a file".into(), "syncing it failed".into());
+        let running = start(&opened, ExpirySettings { check_interval_ms: 3_600_000, ..SETTINGS }, LEVELS, last_of_5.0);
+        let asked = opened.shared.queue_syncs_asked();
+        running.expiry.delete_expired();
+        until("told", || running.expiry.told_doubt.get()).await;
+        crate::io::sleep(Duration::from_millis(1000 + UNSYNCED_RETRY_MS)).await;
+        assert_eq!(opened.shared.queue_syncs_asked(), asked + 1);
         running.task.cancel().await;
     });
 }

@@ -386,3 +386,29 @@ fn what_a_salvage_left_unfinished_and_linked_segments_are_refused() {
     fs::rename(elsewhere, segment).unwrap();
     store.open_check_close();
 }
+
+#[test]
+fn a_stop_with_derived_data_in_doubt_is_unclean_and_the_next_start_completes_it() {
+    let mut store = TestStore::new();
+    for _ in 0..3 {
+        store.put("A", 0, 100);
+    }
+    store.open_check_close();
+    let opened = store.open().unwrap();
+    let checkpoint = fs::read(store.layout().checkpoint()).unwrap();
+    // The queue was stopped at a gap: the builder dropped what came then.
+    opened.shared.set_in_doubt("consume queue A-0".into(), "message 4 came where 3 is next".into());
+    for _ in 0..2 {
+        store.put("A", 0, 100);
+    }
+    opened.shared.set_appended(store.end);
+    opened.shared.set_confirm(store.end);
+    opened.shared.set_flushed(store.end);
+    store.close(opened);
+    assert!(store.layout().abort().exists());
+    assert_eq!(fs::read(store.layout().checkpoint()).unwrap(), checkpoint, "the next start begins before the doubt");
+    let progress = Progress::load(&store.layout().flushed()).unwrap().unwrap();
+    assert_eq!((progress.flushed(), progress.clean), (store.end, None));
+    store.open_check_close();
+    assert!(!store.layout().abort().exists());
+}

@@ -37,12 +37,12 @@ use cut::{cut_tail, sync_segments};
 use index::{IndexRebuild, newest_indexed};
 use queues::QueueRebuild;
 use rebuild::Rebuild;
-use resume::{Pace, Reached};
+use resume::{Pace, Reached, Resumable};
 use scan::LogScan;
 
 pub use load::{Ends, load_index, load_queues, set_minimums};
 pub use queues::is_of_system;
-pub use resume::SAVE_INTERVAL;
+pub use resume::{Began, SAVE_INTERVAL};
 pub use unit_files::{store_unit, sync_queue_folders};
 
 /// What a recovery works on.
@@ -51,8 +51,10 @@ pub struct Recovery<'a> {
     pub settings: &'a StoreSettings,
     pub segments: &'a [Arc<Segment>],
     pub checkpoint: &'a Checkpoint,
-    /// Saved by us; `None` in a store that Java wrote.
-    pub flushed: Option<PhyOffset>,
+    /// What was found: a resumed recovery must have found the same.
+    pub began: Began,
+    /// Another broker wrote since the flushed position was saved: behind it, too, there may be what must not be lost.
+    pub foreign: bool,
     /// Scan everything: what the derived files lack may be from anywhere in the log.
     pub whole: bool,
     /// All topics there are, if that is sure: after a kill the list may lack the newest.
@@ -64,6 +66,13 @@ pub struct Recovery<'a> {
     pub quarantined: &'a mut Vec<Region>,
     /// How often to save how far it is.
     pub save_interval: Duration,
+}
+
+impl Recovery<'_> {
+    /// The flushed position that we saved; none in a store that Java wrote.
+    fn noted(&self) -> Option<PhyOffset> {
+        self.began.progress.map(|progress| progress.flushed())
+    }
 }
 
 /// Where the log ends.
@@ -100,8 +109,13 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
     let Some(first) = recovery.segments.first() else { return without_segments(&recovery) };
     let (oldest, newest_end) = (first.start(), recovery.segments[recovery.segments.len() - 1].end());
     let start = safe_start(&recovery);
-    let Recovery { layout, settings, segments, flushed, topics, births, queues, index, quarantined, .. } = recovery;
-    let reached = Reached::load(layout, start, newest_end, queues, index)?;
+    let (noted, foreign) = (recovery.noted(), recovery.foreign);
+    let Recovery { layout, settings, segments, began, topics, births, queues, index, quarantined, .. } = recovery;
+    if foreign {
+        tracing::warn!(noted = %noted.unwrap_or_default(), "another broker has written to this store since the node last did");
+    }
+    let place = Resumable { log_end: newest_end, start, segments, checksums: settings.checksums };
+    let reached = Reached::load(layout, &began, &place, queues, index)?;
     let (mut from, at, stored_at) = match reached {
         Some(reached) => (reached.from().max(oldest), reached.at(), reached.stored_at()),
         None => (start, start, Timestamp(0)),
@@ -115,8 +129,15 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         QueueRebuild::new(layout, settings, segments, (topics, births), queues),
         IndexRebuild::new(layout, settings, index),
     );
-    let mut scan =
-        LogScan::new(layout, segments, flushed, settings.checksums, quarantined, Pace::new(recovery.save_interval));
+    let mut scan = LogScan::new(
+        layout,
+        segments,
+        (noted, foreign),
+        settings.checksums,
+        quarantined,
+        began,
+        Pace::new(recovery.save_interval),
+    );
     rebuild.start_at(from, at);
     let log = match scan.run(from, at, stored_at, &mut rebuild) {
         Err(ScanError::Gap(gap)) if at > oldest => {
@@ -134,13 +155,13 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         }
         ScanError::Open(error) => error,
     })?;
-    if let Some(flushed) = flushed.filter(|flushed| *flushed > log.end) {
+    if let Some(flushed) = noted.filter(|noted| *noted > log.end) {
         return Err(OpenError::Short { missing: layout.segment(log.end), end: log.end, flushed });
     }
     scan.keep(rebuild.queues.damage.all_mut())?;
     scan.forget_healed(from, log.end, rebuild.queues.damage.all())?;
     cut_tail(layout, segments, log.end, quarantined)?;
-    sync_segments(segments, flushed.unwrap_or(oldest), log.end)?;
+    sync_segments(segments, noted.filter(|_| !foreign).unwrap_or(oldest), log.end)?;
     rebuild.finish(log.end)?;
     Reached::forget(layout)?;
     let units_written = rebuild.queues.units_written;
@@ -151,7 +172,7 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
 /// No segment at all: right for a new store, and for no other.
 fn without_segments(recovery: &Recovery<'_>) -> Result<RecoveredLog, OpenError> {
     let end = PhyOffset(0);
-    if let Some(flushed) = recovery.flushed.filter(|flushed| *flushed > end) {
+    if let Some(flushed) = recovery.noted().filter(|noted| *noted > end) {
         return Err(OpenError::Short { missing: recovery.layout.commitlog(), end, flushed });
     }
     if recovery.queues.iter().any(|queue| queue.max().0 > 0) {
@@ -167,7 +188,7 @@ fn safe_start(recovery: &Recovery<'_>) -> PhyOffset {
     let segment_len = recovery.settings.segment_len;
     let oldest = segments[0].start();
     // Only a store of ours says how far it was flushed; of Java's, the checkpoint may run ahead of the data (J9).
-    let Some(flushed) = recovery.flushed.filter(|_| !recovery.whole) else { return oldest };
+    let Some(flushed) = recovery.noted().filter(|_| !recovery.whole) else { return oldest };
     let safe_time = recovery.checkpoint.min_timestamp();
     let is_safe = |first: RecordView<'_>| first.store_timestamp() <= safe_time && first.store_timestamp().0 > 0;
     let newest_safe = segments.iter().rev().find(|segment| first_record(segment).is_some_and(is_safe));

@@ -2,6 +2,7 @@
 //!
 //! Saved at a bounded rate, and only what is on stable storage by then: log, units and index entries before the position.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,18 +10,60 @@ use serde::{Deserialize, Serialize};
 
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
+use super::super::quarantine::nonzero_ranges;
 use super::super::queues::QueueView;
-use crate::io::{SharedMap, read_if_present, remove_if_present, replace_keeping_old};
+use crate::io::{Segment, SharedMap, read_if_present, remove_if_present, replace_keeping_old};
+use crate::log::{Checksums, ScanEnd, Scanned, SegmentScan};
 use crate::store::open::found_at_start;
-use crate::store::progress::CleanStop;
+use crate::store::progress::{CleanStop, Progress};
 use crate::types::{PhyOffset, Timestamp};
 
 /// Progress is saved no more often, and at most a tenth of the time goes into it.
 pub const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// What a recovery found that says who wrote last. Another broker that ran in between changes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Began {
+    /// Content of the abort file, if it was there.
+    pub abort: Option<String>,
+    /// What we saved last; none in a store that Java wrote.
+    pub progress: Option<Progress>,
+}
+
+/// Where a recovery may go on.
+pub struct Resumable<'a> {
+    /// Where it would start otherwise.
+    pub start: PhyOffset,
+    pub log_end: PhyOffset,
+    pub segments: &'a [Arc<Segment>],
+    pub checksums: Checksums,
+}
+
+impl Resumable<'_> {
+    /// Does the log have the beginning of something there: a whole record or blank of that place, or nothing any more to
+    /// the end of its segment? Elsewhere a scan would end, or step over good records.
+    fn holds(&self, at: PhyOffset) -> io::Result<bool> {
+        if !(self.start..=self.log_end).contains(&at) {
+            return Ok(false);
+        }
+        let Some(segment) = self.segments.iter().find(|segment| (segment.start()..segment.end()).contains(&at)) else {
+            return Ok(at == self.log_end);
+        };
+        match SegmentScan::new(segment.bytes(), segment.start(), at, self.checksums).step() {
+            Scanned::Record(_) | Scanned::End(ScanEnd::Rolled { .. }) => Ok(true),
+            Scanned::End(ScanEnd::Torn { .. }) => Ok(false),
+            Scanned::End(ScanEnd::Clean { .. }) => {
+                let from = at.since(segment.start());
+                Ok(nonzero_ranges(segment, from, segment.bytes().len() as u64)?.is_empty())
+            }
+        }
+    }
+}
+
 /// What is known of a recovery that did not come to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reached {
+    pub began: Began,
     /// Where its scan began.
     pub from: u64,
     /// A place of a record, or the end of the log: everything from `from` to here was scanned and is in the derived files.
@@ -45,21 +88,28 @@ impl Reached {
     }
 
     /// What an earlier recovery reached, if a scan from `start` on may go on there: nothing that it built is missing.
-    /// A file that cannot be read costs time, nothing else.
+    /// A file that cannot be read, or is of another recovery, costs time, nothing else.
     pub fn load(
         layout: &Layout,
-        start: PhyOffset,
-        log_end: PhyOffset,
+        began: &Began,
+        place: &Resumable<'_>,
         queues: &[Arc<QueueView>],
         index: &[Arc<SharedMap>],
     ) -> Result<Option<Reached>, OpenError> {
         let path = layout.recovery();
         let bytes = read_if_present(&path).map_err(io_at(&path))?;
         let reached: Option<Reached> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        Ok(reached.filter(|reached| {
+        let Some(reached) = reached else { return Ok(None) };
+        if reached.began != *began {
+            tracing::warn!(path = %path.display(), "of an earlier recovery, and another broker has run since; removed");
+            Reached::forget(layout)?;
+            return Ok(None);
+        }
+        let is_there = place.holds(reached.at()).map_err(io_at(&layout.commitlog()))?;
+        Ok(Some(reached).filter(|reached| {
             let found = found_at_start(queues, index);
-            reached.from() <= start
-                && (start..=log_end).contains(&reached.at())
+            is_there
+                && reached.from() <= place.start
                 && found.queues >= reached.derived.queues
                 && found.units >= reached.derived.units
                 && found.index_end >= reached.derived.index_end

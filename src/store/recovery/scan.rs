@@ -1,7 +1,7 @@
 //! Walking the log from a safe place to its end, and telling its end from damage (rules R2 and R5).
 //!
 //! A bad place at or behind the saved flushed position ends the log. Before it, or in a store without that position
-//! (Java's) if any whole record follows, it is damage: the region from there to the next whole record, to the segment's
+//! (Java's) or that another broker has written to since if any whole record follows, it is damage: the region from there to the next whole record, to the segment's
 //! end or to the flushed position is stepped over, and later segments are walked as ever.
 
 use std::fs;
@@ -17,7 +17,7 @@ use super::cut::sync_segments;
 use super::damage::Damaged;
 use super::queues::Taken;
 use super::rebuild::Rebuild;
-use super::resume::{Pace, Reached};
+use super::resume::{Began, Pace, Reached};
 use super::{RecoveredLog, ScanError};
 use crate::format::record::RECORD_LEN_MIN;
 use crate::io::{Segment, written_ranges};
@@ -40,7 +40,10 @@ pub struct LogScan<'a> {
     pub layout: &'a Layout,
     pub segments: &'a [Arc<Segment>],
     /// Saved by us; `None` in a store that Java wrote.
-    pub flushed: Option<PhyOffset>,
+    noted: Option<PhyOffset>,
+    /// Another broker wrote since it was saved.
+    foreign: bool,
+    began: Began,
     checksums: Checksums,
     /// Everything in quarantine.
     pub list: &'a mut Vec<Region>,
@@ -77,15 +80,18 @@ impl<'a> LogScan<'a> {
     pub fn new(
         layout: &'a Layout,
         segments: &'a [Arc<Segment>],
-        flushed: Option<PhyOffset>,
+        (noted, foreign): (Option<PhyOffset>, bool),
         checksums: Checksums,
         list: &'a mut Vec<Region>,
+        began: Began,
         pace: Pace,
     ) -> LogScan<'a> {
         LogScan {
             layout,
             segments,
-            flushed,
+            noted,
+            foreign,
+            began,
             checksums,
             list,
             pace,
@@ -115,7 +121,7 @@ impl<'a> LogScan<'a> {
             ahead_to: at,
             read_ahead: None,
         };
-        self.synced_to = self.flushed.unwrap_or(from).min(at);
+        self.synced_to = self.last_flushed().unwrap_or(from).min(at);
         let mut end = at;
         let segments = self.segments;
         for segment in segments.iter().filter(|segment| segment.end() > at) {
@@ -187,7 +193,7 @@ impl<'a> LogScan<'a> {
             }
             let (at, why) = match records.step() {
                 Scanned::Record(view) => {
-                    let is_flushed = self.flushed.is_none_or(|flushed| here < flushed);
+                    let is_flushed = self.last_flushed().is_none_or(|flushed| here < flushed);
                     // No checksum covers the head of a record. A store of ours never writes an earlier time.
                     if !is_flushed && view.store_timestamp() < walk.last_stored_at {
                         tracing::warn!(path = %segment.path().display(), phy_offset = %here, "stored before the message ahead of it: not all of it came to the disk; the log ends here");
@@ -231,16 +237,21 @@ impl<'a> LogScan<'a> {
         }
     }
 
+    /// Behind this position nothing was on stable storage for sure; none if nobody knows.
+    fn last_flushed(&self) -> Option<PhyOffset> {
+        self.noted.filter(|_| !self.foreign)
+    }
+
     /// Where the log goes on behind a bad place; nowhere: it ends there.
     fn next_place(&self, segment: &Segment, at: PhyOffset) -> Result<Option<PhyOffset>, OpenError> {
-        match self.flushed {
-            Some(flushed) if at >= flushed => Ok(None),
-            Some(flushed) => {
+        match self.noted {
+            Some(flushed) if at >= flushed && !self.foreign => Ok(None),
+            Some(flushed) if at < flushed => {
                 let limit = segment.end().min(flushed);
                 let next = find_within(segment, at.advance(1), find_next)?.filter(|next| *next <= limit);
                 Ok(Some(next.unwrap_or(limit)))
             }
-            None => {
+            _ => {
                 // A blank alone does not show that the log went on: Java makes files ahead.
                 let mut follows = find_within(segment, at.advance(1), find_record)?.is_some();
                 for later in self.segments.iter().filter(|later| later.start() > segment.start()) {
@@ -316,8 +327,13 @@ impl<'a> LogScan<'a> {
         self.synced_to = at;
         // A record that is in doubt has to be met again.
         let at = rebuild.queues.first_in_doubt().map_or(at, |doubtful| at.min(doubtful));
-        let reached =
-            Reached { from: walk.from.0, at: at.0, stored_at: walk.last_stored_at.0, derived: rebuild.derived() };
+        let reached = Reached {
+            began: self.began.clone(),
+            from: walk.from.0,
+            at: at.0,
+            stored_at: walk.last_stored_at.0,
+            derived: rebuild.derived(),
+        };
         reached.save(self.layout)
     }
 

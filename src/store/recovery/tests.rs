@@ -12,6 +12,7 @@ use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch, spoil};
 use crate::store::quarantine;
+use crate::store::progress::Progress;
 use crate::store::test_store::{FIRST_STORED_AT, QUEUE_FILE_LEN, SEGMENT_LEN, Sent, TestStore, dirty_pages};
 use crate::types::{QueueKey, QueueOffset, TagsCode};
 
@@ -1299,6 +1300,44 @@ fn a_part_of_the_log_that_the_disk_does_not_give_is_damage_and_the_rest_is_serve
     }
 }
 
+/// Twelve messages of ours after a clean stop; then another broker appended and built forty.
+fn grown_by_another() -> TestStore {
+    let mut store = TestStore::new();
+    for _ in 0..12 {
+        store.put("A", 0, 200);
+    }
+    store.open_check_close();
+    for _ in 0..40 {
+        let sent = store.put("A", 0, 200);
+        fs::create_dir_all(store.queue_file("A", 0, sent.offset.0).parent().unwrap()).unwrap();
+        store.write_unit("A", 0, sent.offset.0, &sent.unit);
+    }
+    store
+}
+
+#[test]
+fn damage_in_what_another_broker_wrote_is_quarantined_and_nothing_behind_it_is_cut() {
+    // It stopped; it was killed; and it stopped after a kill of ours, whose start had taken the note away.
+    for (noted, abort) in [(true, false), (true, true), (false, false)] {
+        let mut store = grown_by_another();
+        if !noted {
+            let progress = Progress::load(&store.layout().flushed()).unwrap().unwrap();
+            Progress { clean: None, ..progress }.save(&store.layout().flushed()).unwrap();
+        }
+        if abort {
+            fs::write(store.layout().abort(), "4711").unwrap();
+            let checkpoint = Checkpoint { physic: ALL_SAFE, logics: ALL_SAFE, ..Checkpoint::default() };
+            crate::store::open::save_checkpoint(&store.layout(), &checkpoint).unwrap();
+        }
+        let bad = store.sent[14].unit.phy.0;
+        flip(&store.segment(bad), bad % SEGMENT_LEN + IN_BODY);
+        store.lose_alone(14);
+        store.open_check_close();
+        assert_eq!(store.damaged().len(), 1, "{noted} {abort}");
+        store.open_check_close();
+    }
+}
+
 #[test]
 fn a_derived_file_that_the_disk_does_not_give_is_moved_away_and_built_anew() {
     for clean in [true, false] {
@@ -1326,4 +1365,81 @@ fn a_derived_file_that_the_disk_does_not_give_is_moved_away_and_built_anew() {
             store.open_check_close();
         }
     }
+}
+
+#[test]
+fn a_kill_in_the_last_moment_of_a_clean_stop_is_no_other_broker() {
+    // The note is saved, and `abort` still there.
+    let mut store = TestStore::of_two_topics();
+    store.open_check_close();
+    fs::write(store.layout().abort(), "4711").unwrap();
+    // Nothing that lies behind the end was ever flushed; this is no header, so the log ends there all the same.
+    store.put("B", 0, 200);
+    let torn = store.forget_newest();
+    store.write(torn.unit.phy, &[0; 8]);
+    store.open_check_close();
+    assert_eq!((store.damaged().len(), store.quarantine().len()), (0, 1));
+}
+
+#[test]
+fn what_a_recovery_reached_is_a_place_to_go_on_only_where_a_record_begins_and_nobody_ran_since() {
+    let mut n = 0;
+    let store = loop {
+        let store = all_to_do();
+        assert!(store.open_killed_at(n).is_err(), "it never gets to the third segment");
+        let bytes = crate::io::read_if_present(&store.layout().recovery()).unwrap();
+        if bytes.is_some_and(|bytes| serde_json::from_slice::<Reached>(&bytes).unwrap().at >= 2 * SEGMENT_LEN) {
+            break store;
+        }
+        n += 1;
+    };
+    let (layout, settings) = (store.layout(), &store.settings);
+    let starts = (0..).map(|index| PhyOffset(index * SEGMENT_LEN)).take_while(|start| store.segment(start.0).exists());
+    let segments: Vec<_> = starts.map(|at| Arc::new(Segment::open(&store.segment(at.0), at).unwrap())).collect();
+    let queues = load_queues(&layout, settings, &Births::load(&layout).unwrap(), Ends::Looked).unwrap();
+    let index = load_index(&layout, settings, true).unwrap();
+    let saved: Reached = serde_json::from_slice(&fs::read(layout.recovery()).unwrap()).unwrap();
+    let log_end = segments.last().unwrap().end();
+    let place = Resumable { start: PhyOffset(0), log_end, segments: &segments, checksums: settings.checksums };
+    let goes_on = |reached: &Reached| {
+        reached.save(&layout).unwrap();
+        Reached::load(&layout, &saved.began, &place, &queues, &index).unwrap().is_some()
+    };
+    let at = |at: u64| Reached { at, ..saved.clone() };
+    let behind = segments.last().unwrap().end().0 - 16;
+    for right in [saved.at, behind, log_end.0] {
+        assert!(goes_on(&at(right)), "{right}, the log ends at {}, the file at {log_end}", store.end);
+    }
+    for wrong in [saved.at + 1, store.sent[30].unit.phy.0 + 4, log_end.0 + 1] {
+        assert!(!goes_on(&at(wrong)), "{wrong}");
+        assert!(layout.recovery().exists());
+    }
+    let other = |abort: Option<&str>, progress| Began { abort: abort.map(str::to_owned), progress };
+    let progress = saved.began.progress;
+    for began in [other(None, progress), other(Some("4712"), progress), other(Some("4711"), None)] {
+        assert!(!goes_on(&Reached { began, ..saved.clone() }));
+        assert!(!layout.recovery().exists());
+    }
+    store.open_check_close();
+}
+
+#[test]
+fn a_recovery_after_another_brokers_run_goes_on_where_it_was_killed() {
+    let (mut resumed, mut n) = (0, 0);
+    loop {
+        let mut store = grown_by_another();
+        let bad = store.sent[14].unit.phy.0;
+        flip(&store.segment(bad), bad % SEGMENT_LEN + IN_BODY);
+        store.lose_alone(14);
+        let opened = store.open_killed_at(n);
+        let Err(_) = opened else { break };
+        if let Some(bytes) = crate::io::read_if_present(&store.layout().recovery()).unwrap() {
+            let reached: Reached = serde_json::from_slice(&bytes).unwrap();
+            resumed += u32::from(reached.at > reached.from);
+        }
+        let _ = store.open_killed_at(n / 2);
+        store.open_check_close();
+        n += 1;
+    }
+    assert!(resumed > 3, "{resumed}");
 }
