@@ -36,6 +36,7 @@ pub mod survey;
 mod sync_call;
 #[cfg(test)]
 mod test_store;
+mod whole_ends;
 mod writer;
 
 pub use births::Births;

@@ -19,6 +19,7 @@ use super::queues::{QueueRegistry, queue_dir};
 use super::recovery::{self, Ends, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
 use super::sync_call;
+use super::whole_ends;
 use super::writer::WriterStart;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::{names, record};
@@ -74,7 +75,8 @@ pub(super) fn open_locked(
     births.complete_deletions(&mut tables);
     let unclean = layout.abort().exists();
     let checkpoint = load_checkpoint(&layout)?;
-    let progress = Progress::load(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
+    let saved = Progress::load(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
+    let progress = saved.newest;
     let segments = list_segments(&layout, settings.segment_len)?;
     let mut quarantined = quarantine::list(&layout)?;
     let lacks_list = quarantine::lacks_list(&layout)?;
@@ -85,7 +87,9 @@ pub(super) fn open_locked(
     let mut index = recovery::load_index(&layout, &settings, unclean)?;
 
     let clean = stopped.filter(|stopped| {
-        stopped.clean == Some(found_at_start(&queues, &index)) && ends_at(&segments, stopped.flushed())
+        stopped.clean == Some(found_at_start(&queues, &index))
+            && ends_at(&segments, stopped.flushed())
+            && whole_ends::are_whole(&segments, stopped.flushed(), &quarantined)
     });
     if clean.is_none() && ends == Ends::Noted {
         queues = recovery::load_queues(&layout, &settings, &births, Ends::Looked)?;
@@ -101,7 +105,8 @@ pub(super) fn open_locked(
     let recovered = match clean {
         Some(progress) => {
             tracing::info!(end = progress.flushed, "clean start, no scan needed");
-            RecoveredLog { end: progress.flushed(), last_stored_at: progress.stored_at() }
+            let last_stored_at = whole_ends::newest_time(&segments, progress.flushed(), progress.stored_at());
+            RecoveredLog { end: progress.flushed(), last_stored_at }
         }
         None => recovery::recover(recovery::Recovery {
             layout: &layout,
@@ -109,6 +114,7 @@ pub(super) fn open_locked(
             segments: &segments,
             checkpoint: &checkpoint,
             flushed: progress.map(|progress| progress.flushed()),
+            flushed_at_least: saved.at_least,
             whole,
             topics: (!unclean).then_some(&tables.topics),
             births: &births,

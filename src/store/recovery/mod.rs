@@ -16,6 +16,7 @@ mod queues;
 mod rebuild;
 mod resume;
 mod scan;
+mod store_time;
 mod unit_files;
 
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use scan::LogScan;
 pub use load::{Ends, load_index, load_queues, set_minimums};
 pub use queues::is_of_system;
 pub use resume::SAVE_INTERVAL;
+pub use store_time::is_credible;
 pub use unit_files::sync_queue_folders;
 
 /// What a recovery works on.
@@ -51,8 +53,10 @@ pub struct Recovery<'a> {
     pub settings: &'a StoreSettings,
     pub segments: &'a [Arc<Segment>],
     pub checkpoint: &'a Checkpoint,
-    /// Saved by us; `None` in a store that Java wrote.
+    /// Saved by us; `None` in a store that Java wrote, or if nobody knows.
     pub flushed: Option<PhyOffset>,
+    /// Before it nothing can be a torn tail.
+    pub flushed_at_least: PhyOffset,
     /// Scan everything: what the derived files lack may be from anywhere in the log.
     pub whole: bool,
     /// All topics there are, if that is sure: after a kill the list may lack the newest.
@@ -100,7 +104,8 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
     let Some(first) = recovery.segments.first() else { return without_segments(&recovery) };
     let (oldest, newest_end) = (first.start(), recovery.segments[recovery.segments.len() - 1].end());
     let start = safe_start(&recovery);
-    let Recovery { layout, settings, segments, flushed, topics, births, queues, index, quarantined, .. } = recovery;
+    let Recovery { layout, settings, segments, flushed, flushed_at_least, topics, births, .. } = recovery;
+    let Recovery { queues, index, quarantined, .. } = recovery;
     let reached = Reached::load(layout, start, newest_end, queues, index)?;
     let (mut from, at, stored_at) = match reached {
         Some(reached) => (reached.from().max(oldest), reached.at(), reached.stored_at()),
@@ -115,8 +120,14 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         QueueRebuild::new(layout, settings, segments, (topics, births), queues),
         IndexRebuild::new(layout, settings, index),
     );
-    let mut scan =
-        LogScan::new(layout, segments, flushed, settings.checksums, quarantined, Pace::new(recovery.save_interval));
+    let mut scan = LogScan::new(
+        layout,
+        segments,
+        (flushed, flushed_at_least),
+        settings.checksums,
+        quarantined,
+        Pace::new(recovery.save_interval),
+    );
     rebuild.start_at(from, at);
     let log = match scan.run(from, at, stored_at, &mut rebuild) {
         Err(ScanError::Gap(gap)) if at > oldest => {
@@ -134,8 +145,9 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         }
         ScanError::Open(error) => error,
     })?;
-    if let Some(flushed) = flushed.filter(|flushed| *flushed > log.end) {
-        return Err(OpenError::Short { missing: layout.segment(log.end), end: log.end, flushed });
+    if flushed_at_least > log.end {
+        let (missing, end) = (layout.segment(log.end), log.end);
+        return Err(OpenError::Short { missing, end, flushed: flushed_at_least });
     }
     scan.keep(rebuild.queues.damage.all_mut())?;
     scan.forget_healed(from, log.end, rebuild.queues.damage.all())?;
@@ -151,7 +163,8 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
 /// No segment at all: right for a new store, and for no other.
 fn without_segments(recovery: &Recovery<'_>) -> Result<RecoveredLog, OpenError> {
     let end = PhyOffset(0);
-    if let Some(flushed) = recovery.flushed.filter(|flushed| *flushed > end) {
+    if recovery.flushed_at_least > end {
+        let flushed = recovery.flushed_at_least;
         return Err(OpenError::Short { missing: recovery.layout.commitlog(), end, flushed });
     }
     if recovery.queues.iter().any(|queue| queue.max().0 > 0) {
@@ -169,6 +182,13 @@ fn safe_start(recovery: &Recovery<'_>) -> PhyOffset {
     // Only a store of ours says how far it was flushed; of Java's, the checkpoint may run ahead of the data (J9).
     let Some(flushed) = recovery.flushed.filter(|_| !recovery.whole) else { return oldest };
     let safe_time = recovery.checkpoint.min_timestamp();
+    if !is_credible(safe_time) {
+        tracing::warn!(
+            safe_time = safe_time.0,
+            "the checkpoint says that all is safe up to a time far in the future; everything is scanned"
+        );
+        return oldest;
+    }
     let is_safe = |first: RecordView<'_>| first.store_timestamp() <= safe_time && first.store_timestamp().0 > 0;
     let newest_safe = segments.iter().rev().find(|segment| first_record(segment).is_some_and(is_safe));
     let start = newest_safe.map_or(oldest, |segment| segment.start());

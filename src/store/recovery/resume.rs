@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
 use super::super::queues::QueueView;
+use super::store_time::is_credible;
 use crate::io::{SharedMap, read_if_present, remove_if_present, replace_keeping_old};
 use crate::store::open::found_at_start;
 use crate::store::progress::CleanStop;
@@ -58,7 +59,8 @@ impl Reached {
         let reached: Option<Reached> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Ok(reached.filter(|reached| {
             let found = found_at_start(queues, index);
-            reached.from() <= start
+            is_credible(reached.stored_at())
+                && reached.from() <= start
                 && (start..=log_end).contains(&reached.at())
                 && found.queues >= reached.derived.queues
                 && found.units >= reached.derived.units

@@ -18,6 +18,7 @@ use super::damage::Damaged;
 use super::queues::Taken;
 use super::rebuild::Rebuild;
 use super::resume::{Pace, Reached};
+use super::store_time::NewestTime;
 use super::{RecoveredLog, ScanError};
 use crate::format::record::RECORD_LEN_MIN;
 use crate::io::{Segment, written_ranges};
@@ -36,8 +37,10 @@ const READ_AHEAD: u64 = 32 << 20;
 pub struct LogScan<'a> {
     pub layout: &'a Layout,
     pub segments: &'a [Arc<Segment>],
-    /// Saved by us; `None` in a store that Java wrote.
+    /// Saved by us; `None` in a store that Java wrote, or if nobody knows. From there on the log may be cut.
     pub flushed: Option<PhyOffset>,
+    /// Before it the log is never cut; equal to the above if that is known.
+    at_least: PhyOffset,
     checksums: Checksums,
     /// Everything in quarantine.
     pub list: &'a mut Vec<Region>,
@@ -62,7 +65,7 @@ struct Walk {
     from: PhyOffset,
     /// Where this process began.
     began_at: PhyOffset,
-    last_stored_at: Timestamp,
+    newest: NewestTime,
     began: Instant,
     reported: Instant,
     clock_at: PhyOffset,
@@ -74,7 +77,7 @@ impl<'a> LogScan<'a> {
     pub fn new(
         layout: &'a Layout,
         segments: &'a [Arc<Segment>],
-        flushed: Option<PhyOffset>,
+        (flushed, at_least): (Option<PhyOffset>, PhyOffset),
         checksums: Checksums,
         list: &'a mut Vec<Region>,
         pace: Pace,
@@ -83,6 +86,7 @@ impl<'a> LogScan<'a> {
             layout,
             segments,
             flushed,
+            at_least,
             checksums,
             list,
             pace,
@@ -105,7 +109,7 @@ impl<'a> LogScan<'a> {
         let mut walk = Walk {
             from,
             began_at: at,
-            last_stored_at: stored_at,
+            newest: NewestTime::new(stored_at),
             began: now,
             reported: now,
             clock_at: at,
@@ -129,7 +133,7 @@ impl<'a> LogScan<'a> {
         }
         rebuild.queues.settle_all()?;
         rebuild.queues.close_ends()?;
-        Ok(RecoveredLog { end, last_stored_at: walk.last_stored_at })
+        Ok(RecoveredLog { end, last_stored_at: walk.newest.end() })
     }
 
     /// Which regions on the list need no further look. Those that were passed already are damage of this recovery, too.
@@ -186,7 +190,7 @@ impl<'a> LogScan<'a> {
                 Scanned::Record(view) => {
                     let is_flushed = self.flushed.is_none_or(|flushed| here < flushed);
                     // No checksum covers the head of a record. A store of ours never writes an earlier time.
-                    if !is_flushed && view.store_timestamp() < walk.last_stored_at {
+                    if !is_flushed && view.store_timestamp() < walk.newest.at() {
                         tracing::warn!(path = %segment.path().display(), phy_offset = %here, "stored before the message ahead of it: not all of it came to the disk; the log ends here");
                         return Ok(Walked::Ended(here));
                     }
@@ -196,11 +200,11 @@ impl<'a> LogScan<'a> {
                             rebuild.queues.damage.forget_from(here);
                             return Ok(Walked::Ended(here));
                         }
-                        walk.last_stored_at = view.store_timestamp();
+                        walk.newest.take(view.store_timestamp(), here);
                         continue;
                     }
                     if rebuild.take(&view)? != Taken::Damaged {
-                        walk.last_stored_at = walk.last_stored_at.max(view.store_timestamp());
+                        walk.newest.take(view.store_timestamp(), here);
                     }
                     continue;
                 }
@@ -241,6 +245,9 @@ impl<'a> LogScan<'a> {
                 let mut follows = find_within(segment, at.advance(1), find_record)?.is_some();
                 for later in self.segments.iter().filter(|later| later.start() > segment.start()) {
                     follows = follows || find_within(later, later.start(), find_record)?.is_some();
+                }
+                if !follows && at < self.at_least {
+                    return Ok(Some(segment.end().min(self.at_least)));
                 }
                 let next = if follows { find_within(segment, at.advance(1), find_next)? } else { None };
                 Ok(follows.then_some(next.unwrap_or(segment.end())))
@@ -313,7 +320,7 @@ impl<'a> LogScan<'a> {
         // A record that is in doubt has to be met again.
         let at = rebuild.queues.first_in_doubt().map_or(at, |doubtful| at.min(doubtful));
         let reached =
-            Reached { from: walk.from.0, at: at.0, stored_at: walk.last_stored_at.0, derived: rebuild.derived() };
+            Reached { from: walk.from.0, at: at.0, stored_at: walk.newest.at().0, derived: rebuild.derived() };
         reached.save(self.layout)
     }
 
