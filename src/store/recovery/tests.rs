@@ -1330,3 +1330,43 @@ fn a_tail_or_a_beginning_of_a_segment_that_is_gone_after_a_clean_stop_is_damage(
         assert_eq!(store.damaged(), damaged);
     }
 }
+
+/// Messages in two queues of one topic by turns, and some of a third that has far fewer.
+fn of_queues_by_turns() -> TestStore {
+    let mut store = TestStore::in_memory();
+    for turn in 0..20 {
+        store.put("A", 0, 60);
+        store.put("A", 1, 60);
+        if turn % 5 == 0 {
+            store.put("A", 2, 60);
+        }
+    }
+    store
+}
+
+#[test]
+fn a_message_that_says_another_queue_than_its_own_is_damaged_with_its_units_and_without() {
+    for (built, killed) in [(false, true), (false, false), (true, true)] {
+        for (queue_id, offset) in [(0, 7), (1, 7), (0, 1), (1, 12), (2, 1), (1, 18)] {
+            for says in [0_u32, 1, 2, 5, 6] {
+                if says == queue_id {
+                    continue;
+                }
+                let mut store = of_queues_by_turns();
+                if built {
+                    store.open_check_close();
+                }
+                if killed {
+                    store.killed(store.end, Timestamp(0));
+                }
+                let is_it = |sent: &Sent| sent.queue.queue_id == queue_id && sent.offset.0 == offset;
+                let number = store.sent.iter().position(is_it).unwrap();
+                let phy = store.sent[number].unit.phy;
+                store.write(phy.advance(QUEUE_ID_AT), &says.to_be_bytes());
+                store.lose_alone(number);
+                assert_stays_and_rebuilds(&store);
+                assert_eq!(store.damaged().len(), 1);
+            }
+        }
+    }
+}
