@@ -12,7 +12,7 @@ use super::births::Births;
 use super::config_store::{self, ConfigTables};
 use super::index_builder::index_header;
 use super::layout::Layout;
-use super::open_error::{OpenError, io_at};
+use super::open_error::{OpenError, Remedy, io_at};
 use super::progress::{CleanStop, Progress};
 use super::quarantine::{self, DamagedRegions};
 use super::queues::{QueueRegistry, queue_dir};
@@ -183,21 +183,25 @@ fn write_abort(path: &Path) -> io::Result<()> {
     disk::write_at(&file, path, std::process::id().to_string().as_bytes(), 0)
 }
 
-/// A table of topics that is gone takes no message with it, but nobody can ask for them. Without any, all are of the system.
+/// Topics of users that have queues with messages and are in no table. Without the table none of their messages is gone, but
+/// nobody can ask for them.
+fn lost_topics<'a>(tables: &ConfigTables, queues: &'a [Arc<super::queues::QueueView>]) -> BTreeSet<&'a str> {
+    let with_messages = queues.iter().filter(|queue| queue.max().0 > 0).map(|queue| &*queue.key().topic);
+    let of_users = with_messages.filter(|topic| !recovery::is_of_system(topic) && !recovery::is_light(topic));
+    of_users.filter(|topic| !tables.topics.topics.contains_key(*topic)).collect()
+}
+
 fn warn_of_lost_topics(tables: &ConfigTables, queues: &[Arc<super::queues::QueueView>]) {
-    if !tables.topics.topics.is_empty() {
+    let topics = lost_topics(tables, queues);
+    if topics.is_empty() {
         return;
     }
-    let of_users = queues.iter().filter(|queue| queue.max().0 > 0 && !recovery::is_of_system(&queue.key().topic));
-    let topics: BTreeSet<_> = of_users.map(|queue| &queue.key().topic).collect();
-    if !topics.is_empty() {
-        let some: Vec<_> = topics.iter().take(10).collect();
-        tracing::warn!(
-            count = topics.len(),
-            ?some,
-            "there is no table of topics, though there are queues of topics; create them again, and their messages are served"
-        );
-    }
+    let (count, some) = (topics.len(), topics.iter().take(10).collect::<Vec<_>>());
+    let what = match tables.topics.topics.is_empty() {
+        true => "there is no table of topics, though there are queues of topics",
+        false => "there are queues with messages of topics that are not in the table of topics",
+    };
+    tracing::warn!(count, ?some, "{what}; create them again, and their messages are served");
 }
 
 /// Does the log end at `end`: is its segment there, and nothing written from there on?
@@ -280,10 +284,11 @@ fn list_segments(layout: &Layout, segment_len: u64) -> Result<Vec<Arc<Segment>>,
         starts.pop();
     }
     let mut segments: Vec<Arc<Segment>> = Vec::new();
+    let remedy = starts.iter().any(|(_, found, _)| *found == segment_len).then_some(Remedy::Salvage);
     for (start, found, path) in starts {
         if found != segment_len {
             let key = "store.commitlog_file_size";
-            return Err(OpenError::WrongSize { path, found, expected: segment_len, key });
+            return Err(OpenError::WrongSize { path, found, expected: segment_len, key, remedy });
         }
         if start % segment_len != 0 {
             return Err(OpenError::Foreign { path, what: "no commit log segment of this length starts there" });

@@ -42,7 +42,7 @@ use resume::{Pace, Reached};
 use scan::LogScan;
 
 pub use load::{Ends, load_index, load_queues, set_minimums};
-pub use queues::is_of_system;
+pub use queues::{is_light, is_of_system};
 pub use resume::SAVE_INTERVAL;
 pub use store_time::is_credible;
 pub use unit_files::sync_queue_folders;

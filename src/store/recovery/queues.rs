@@ -799,7 +799,7 @@ impl<'a> QueueRebuild<'a> {
 
     /// Is the unit at the end of a queue one that leads to no message? Light queues hold messages of other topics.
     fn is_stray(&self, queue: &QueueView, offset: QueueOffset, unit: &Unit, end: PhyOffset) -> bool {
-        let is_checked = unit.phy >= self.from && !queue.key().topic.starts_with(LIGHT_QUEUE_PREFIX);
+        let is_checked = unit.phy >= self.from && !is_light(&queue.key().topic);
         // Without a length: its sector, or the end of it, did not come to the disk before the one behind it did.
         let is_unwritten = unit.len == 0;
         !unit.is_pre_blank() && (is_unwritten || unit.phy >= end || (is_checked && !self.leads_to(queue, offset, unit)))
@@ -816,7 +816,7 @@ impl<'a> QueueRebuild<'a> {
                 max = last;
                 queue.publish_max(max);
             }
-            let is_light = queue.key().topic.starts_with(LIGHT_QUEUE_PREFIX);
+            let is_light = is_light(&queue.key().topic);
             let is_unmet = self.met[queue.handle().index()].newest.is_none();
             let is_sound = self.from == PhyOffset(0) && self.is_whole() && self.damage.all().is_empty();
             if max.0 > 0 && is_unmet && !is_light && is_sound {
@@ -892,6 +892,11 @@ fn gap(queue: &QueueView, Place { offset, unit }: Place) -> ScanError {
 /// Is it a topic that a broker makes for itself or for a group?
 pub fn is_of_system(topic: &str) -> bool {
     topic == SCHEDULE_TOPIC || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix))
+}
+
+/// Is it the name of a light queue, which is in no table of topics?
+pub fn is_light(topic: &str) -> bool {
+    topic.starts_with(LIGHT_QUEUE_PREFIX)
 }
 
 /// Is this record one of this queue?
