@@ -32,6 +32,14 @@ pub fn check() -> Finding {
             "a sandbox forbids it".to_owned(),
             "allow the io_uring system calls (seccomp profile of the container, SystemCallFilter of systemd)",
         ),
+        (Some(libc::ENOMEM), _) => (
+            "its rings may not be locked in memory".to_owned(),
+            "raise the limit of locked memory (systemd: LimitMEMLOCK=, shell: ulimit -l), or end other programs of this user",
+        ),
+        (Some(libc::EMFILE | libc::ENFILE), _) => (
+            "no file descriptor is left for it".to_owned(),
+            "raise the limit of open files (systemd: LimitNOFILE=, shell: ulimit -Hn)",
+        ),
         _ => (format!("it cannot be used: {error}"), "look at the kernel's log"),
     };
     finding(found).but(Severity::Refusal, fix)

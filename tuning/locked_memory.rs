@@ -12,14 +12,18 @@ const REASON: &str = "each executor registers its I/O buffers with the kernel, w
 pub const IO_MEMORY_LEN: usize = 1 << 20;
 const IO_MEMORY_FACTOR: u64 = 3;
 
+/// glommio makes no executor below this limit, whatever the process may lock beyond its limit.
+const LIMIT_MIN: u64 = 512 << 10;
+
 /// Is there enough for this many executors?
 pub fn check(executors: usize) -> Finding {
-    let needed = executors as u64 * IO_MEMORY_FACTOR * IO_MEMORY_LEN as u64;
-    let limit = if geteuid().is_root() || may_lock_all() { None } else { getrlimit(Resource::Memlock).current };
-    judge(limit, needed)
+    judge(getrlimit(Resource::Memlock).current, geteuid().is_root() || may_lock_all(), executors)
 }
 
-fn judge(limit: Option<u64>, needed: u64) -> Finding {
+/// `unbound`: the kernel lets this process lock more than its limit says.
+fn judge(limit: Option<u64>, unbound: bool, executors: usize) -> Finding {
+    let locked = executors as u64 * IO_MEMORY_FACTOR * IO_MEMORY_LEN as u64;
+    let needed = if unbound { LIMIT_MIN } else { locked.max(LIMIT_MIN) };
     let found = limit.map_or("unlimited".to_owned(), |limit| format!("{limit} bytes allowed"));
     let finding = Finding::fine(SETTING, found, format!("{needed} bytes"), REASON);
     match limit {
@@ -48,10 +52,20 @@ mod tests {
 
     #[test]
     fn a_limit_below_what_the_executors_need_is_refused_with_what_to_set() {
-        let finding = judge(Some(65_536), 6 << 20);
+        let finding = judge(Some(65_536), false, 2);
         assert_eq!(finding.severity, Severity::Refusal);
         assert!(finding.to_string().contains("65536") && finding.to_string().contains("ulimit -l 6144"), "{finding}");
-        assert_eq!(judge(Some(6 << 20), 6 << 20).severity, Severity::Fine);
-        assert_eq!(judge(None, 6 << 20).severity, Severity::Fine);
+        assert_eq!(judge(Some(6 << 20), false, 2).severity, Severity::Fine);
+        assert_eq!(judge(None, false, 2).severity, Severity::Fine);
+    }
+
+    #[test]
+    fn who_may_lock_all_needs_the_limit_that_glommio_asks_for() {
+        for limit in [0, 65_536, (512 << 10) - 1] {
+            let finding = judge(Some(limit), true, 2);
+            assert_eq!(finding.severity, Severity::Refusal);
+            assert!(finding.to_string().contains("ulimit -l 512)"), "{finding}");
+        }
+        assert_eq!(judge(Some(512 << 10), true, 2).severity, Severity::Fine);
     }
 }

@@ -540,7 +540,8 @@ fn stays(why: impl Into<String>) -> Fate {
 fn unread(error: &ReadError) -> Fate {
     match error {
         _ if error.is_expired() => Fate::Expired,
-        // Not the record but the disk, or the limit of open files: it may mend.
+        // Not the record but the disk, or the limit of open files: it may mend. A record that the disk goes on not to give
+        // is damaged, says the store after a few tries.
         ReadError::Io { .. } | ReadError::Busy { .. } => {
             Fate::Stays { why: error.to_string(), retry_ms: BROKEN_RETRY_MS }
         }

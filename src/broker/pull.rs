@@ -266,12 +266,16 @@ impl ShardBroker {
         Some(Box::pin(async move {
             let _share = share;
             match found.load(&pull.reader).await {
-                Ok(records) if records.is_empty() => {
+                Ok(loaded) if loaded.records.is_empty() => {
                     // Units that led to no message of this queue: it goes on behind them.
                     let (code, name) = status::of_get(&GetStatus::MessageWasRemoving, pull.offset);
                     head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
                 }
-                Ok(records) => head.write(|ext| pull.reply.send(code, Some(name), ext, &records)),
+                Ok(loaded) => {
+                    let goes_on_at = loaded.goes_on_at.map(|offset| offset.0 as i64);
+                    let head = Head { next: goes_on_at.unwrap_or(head.next), ..head };
+                    head.write(|ext| pull.reply.send(code, Some(name), ext, &loaded.records));
+                }
                 // It expired between the look and the read: asked again, the queue says where it goes on.
                 Err(error) if error.is_expired() => {
                     let (code, name) = status::of_get(&GetStatus::MessageWasRemoving, pull.offset);

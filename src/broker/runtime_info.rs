@@ -283,6 +283,7 @@ impl RuntimeInfo<'_> {
         put("keroloxReadAheadKib", counters.read_ahead_kib.get().to_string());
         put("keroloxDroppedKib", counters.dropped_kib.get().to_string());
         put("keroloxUnitsSkipped", counters.units_skipped.get().to_string());
+        put("keroloxRecordsUnreadable", counters.records_unreadable.get().to_string());
     }
 }
 

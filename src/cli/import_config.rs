@@ -14,7 +14,7 @@ use toml::Value;
 use self::keys::{Fate, Form, fate};
 use self::properties::Property;
 use super::{EXIT_FAILURE, EXIT_USAGE};
-use crate::config::{Config, Overrides};
+use crate::config::{ANSWER_MS_MAX, Config, Overrides, PUT_WAIT_MS_DEFAULT, SYNC_TIMEOUT_MS_DEFAULT};
 
 /// Turn a Java broker's broker.conf into settings of ours
 ///
@@ -115,7 +115,40 @@ impl Import {
                 import.take(property, properties);
             }
         }
+        import.fit_waits(properties);
         if import.refusals.is_empty() { Ok(import) } else { Err(import.refusals) }
+    }
+
+    /// Lowers the waits of a send until they end together before clients give up: Java does not look at that.
+    fn fit_waits(&mut self, properties: &[Property]) {
+        const WAIT: &str = "limits.put_wait_ms";
+        const FLUSH: &str = "flush.sync_timeout_ms";
+        let most = ANSWER_MS_MAX as i64;
+        let of = |import: &Import, key, default: u64| match import.settings.get(key) {
+            Some(setting) => setting.value.as_integer().unwrap_or_default(),
+            None => default as i64,
+        };
+        let wait = of(self, WAIT, PUT_WAIT_MS_DEFAULT);
+        let flush = of(self, FLUSH, SYNC_TIMEOUT_MS_DEFAULT);
+        if wait < 1 || flush < 1 || wait.saturating_add(flush) <= most {
+            return;
+        }
+        // The wait for the core is short unless a disk stalls; the flush is what takes its time.
+        let lower_wait = wait.min(most.saturating_sub(flush).max(PUT_WAIT_MS_DEFAULT as i64));
+        for (key, value, lower) in [(WAIT, wait, lower_wait), (FLUSH, flush, flush.min(most - lower_wait))] {
+            if lower == value {
+                continue;
+            }
+            let java =
+                |property: &&Property| matches!(fate(&property.key), Some(Fate::Becomes(found, _)) if found == key);
+            if let (Some(setting), Some(property)) = (self.settings.get_mut(key), properties.iter().rfind(java)) {
+                setting.value = Value::from(lower);
+                let why = format!(
+                    "lowered to {lower}: {WAIT} and {FLUSH} may be {most} together, since clients give up after 3 s"
+                );
+                self.note(property, &why);
+            }
+        }
     }
 
     fn take(&mut self, property: &Property, all: &[Property]) {
@@ -368,12 +401,29 @@ mod tests {
         assert_eq!(config.nameserver.embedded, None);
         assert_eq!((config.store.root.to_str(), config.store.commitlog_file_size), (Some("/data/rmq"), 512 << 20));
         assert!(config.flush.mode.is_sync());
-        assert_eq!((config.flush.sync_timeout_ms, config.limits.put_wait_ms), (2900, 2900));
+        assert_eq!((config.flush.sync_timeout_ms, config.limits.put_wait_ms), (2700, 200));
         assert_eq!(config.limits.delay_levels_ms, [1000, 5000, 7_200_000]);
         assert!(!config.limits.auto_create_topic && !config.limits.auto_create_group);
-        for changed in ["syncFlushTimeout = 5000: lowered to 2900", "waitTimeMillsInSendQueue = 5000: lowered to 2900"]
-        {
+        for changed in ["syncFlushTimeout = 5000: lowered to 2700", "waitTimeMillsInSendQueue = 5000: lowered to 200"] {
             assert!(text.contains(changed), "{text}");
+        }
+    }
+
+    #[test]
+    fn waits_that_are_too_long_together_are_lowered_until_they_fit() {
+        for (text, waits, notes) in [
+            ("waitTimeMillsInSendQueue=5000", (400, 2500), 1),
+            ("syncFlushTimeout=5000", (200, 2700), 1),
+            ("syncFlushTimeout=9223372036854775807\nwaitTimeMillsInSendQueue=9223372036854775807", (200, 2700), 2),
+            ("syncFlushTimeout=5000\nwaitTimeMillsInSendQueue=50", (50, 2850), 1),
+            ("syncFlushTimeout=1000\nwaitTimeMillsInSendQueue=5000", (1900, 1000), 1),
+            ("syncFlushTimeout=2000\nwaitTimeMillsInSendQueue=900", (900, 2000), 0),
+        ] {
+            let made = imported(text);
+            let config = Config::from_text("k.toml".as_ref(), &made, Overrides::default())
+                .unwrap_or_else(|errors| panic!("{errors}\n{made}"));
+            assert_eq!((config.limits.put_wait_ms, config.flush.sync_timeout_ms), waits, "{made}");
+            assert_eq!(made.matches("lowered to").count(), notes, "{made}");
         }
     }
 

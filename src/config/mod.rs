@@ -30,6 +30,12 @@ const GIB: u64 = 1 << 30;
 
 /// The highest core number that Linux's fixed-size CPU sets can name.
 const CORE_MAX: usize = 1023;
+/// Wait for the writer core and wait for the flush together, ms: less than the 3 s after which clients give up.
+pub const ANSWER_MS_MAX: u64 = 2900;
+/// The first of them unless somebody sets it.
+pub const PUT_WAIT_MS_DEFAULT: u64 = 200;
+/// The second.
+pub const SYNC_TIMEOUT_MS_DEFAULT: u64 = 2500;
 /// Broker and cluster names become parts of topic names, which end at 127 bytes.
 const NAME_LEN_MAX: usize = 96;
 /// The delays of levels 1 to 18, as RocketMQ has them.
@@ -549,7 +555,12 @@ fn flush(gate: &mut Gate<'_>, raw: raw::RawFlush) -> FlushConfig {
         interval_ms: gate.integer("flush.interval_ms", raw.interval_ms, 500, 1..=60_000),
         least_pages: gate.integer("flush.least_pages", raw.least_pages, 4, 0..=262_144),
         thorough_interval_ms: gate.integer("flush.thorough_interval_ms", raw.thorough_interval_ms, 10_000, 1..=600_000),
-        sync_timeout_ms: gate.integer("flush.sync_timeout_ms", raw.sync_timeout_ms, 2_500, 1..=2_900),
+        sync_timeout_ms: gate.integer(
+            "flush.sync_timeout_ms",
+            raw.sync_timeout_ms,
+            SYNC_TIMEOUT_MS_DEFAULT,
+            1..=ANSWER_MS_MAX - 1,
+        ),
         consumequeue_interval_ms: gate.integer(
             "flush.consumequeue_interval_ms",
             raw.consumequeue_interval_ms,
@@ -643,7 +654,7 @@ fn limits(gate: &mut Gate<'_>, raw: raw::RawLimits) -> LimitsConfig {
             65_536,
             64..=16_777_216,
         ),
-        put_wait_ms: gate.integer("limits.put_wait_ms", raw.put_wait_ms, 200, 1..=2_900),
+        put_wait_ms: gate.integer("limits.put_wait_ms", raw.put_wait_ms, PUT_WAIT_MS_DEFAULT, 1..=ANSWER_MS_MAX - 1),
         holds_per_shard: gate.integer("limits.holds_per_shard", raw.holds_per_shard, 100_000, 1..=10_000_000),
         frame_bytes_in_progress: gate.size(
             "limits.frame_bytes_in_progress",
@@ -727,6 +738,15 @@ fn check_together(gate: &mut Gate<'_>, config: &Config) {
         gate.refuse(
             &["store.index_slots", "store.index_entries"],
             "make index files above 2 GiB, which RocketMQ cannot map; lower either",
+        );
+    }
+    if flush.sync_timeout_ms + limits.put_wait_ms > ANSWER_MS_MAX {
+        gate.refuse(
+            &["flush.sync_timeout_ms", "limits.put_wait_ms"],
+            &format!(
+                "are together {} ms, and clients give up after 3 s and send again; lower either, to {ANSWER_MS_MAX} ms in all",
+                flush.sync_timeout_ms + limits.put_wait_ms
+            ),
         );
     }
     if limits.put_inflight_bytes < u64::from(limits.max_message_size) {

@@ -90,8 +90,27 @@ fn a_bad_value_is_named_with_file_line_key_value_and_range() {
     let line = complaint("[flush]\n\nsync_timeout_ms = 5000\n");
     assert_eq!(
         line,
-        "k.toml:3: flush.sync_timeout_ms = 5000 must be a whole number from 1 to 2900; leave the line out for the default 2500"
+        "k.toml:3: flush.sync_timeout_ms = 5000 must be a whole number from 1 to 2899; leave the line out for the default 2500"
     );
+}
+
+#[test]
+fn waits_that_add_up_to_more_than_clients_wait_are_refused() {
+    let line = complaint("[flush]\nsync_timeout_ms = 2800\n[limits]\nput_wait_ms = 101\n");
+    assert_eq!(
+        line,
+        "k.toml:2: flush.sync_timeout_ms = 2800 with limits.put_wait_ms = 101 are together 2901 ms, and clients give up after \
+         3 s and send again; lower either, to 2900 ms in all"
+    );
+    let line = complaint("limits.put_wait_ms = 401");
+    assert!(line.contains("flush.sync_timeout_ms = 2500 with limits.put_wait_ms = 401 are together 2901 ms"), "{line}");
+    for fine in [
+        "limits.put_wait_ms = 400",
+        "flush.sync_timeout_ms = 2700",
+        "flush.sync_timeout_ms = 1\nlimits.put_wait_ms = 2899",
+    ] {
+        read(fine).unwrap_or_else(|errors| panic!("{fine}: {errors}"));
+    }
 }
 
 #[test]

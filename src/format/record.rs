@@ -418,27 +418,27 @@ pub fn peek_place(bytes: &[u8]) -> Option<Place> {
     })
 }
 
-/// A stored record, read in place. That its parts fit together was checked; that its body is what was sent is
-/// [`RecordView::check_crc`], that it stands where it says is `phy()` compared by the caller.
-#[derive(Clone, Copy, Debug)]
-pub struct RecordView<'a> {
+/// Whether a record stands at the start of `bytes` of which the lengths of the parts add up to that of the whole. A few
+/// fields are looked at, whatever the length.
+#[inline]
+pub fn lengths_add_up(bytes: &[u8]) -> bool {
+    Parts::of(bytes).is_ok()
+}
+
+/// A record taken apart by its lengths; nothing in the parts is looked at.
+struct Parts<'a> {
     /// Exactly the record.
     bytes: &'a [u8],
     store_timestamp_at: usize,
     after_hosts_at: usize,
     body_len: usize,
-    topic: &'a str,
-    properties: &'a str,
+    topic: &'a [u8],
     raw_properties: &'a [u8],
 }
 
-impl<'a> RecordView<'a> {
-    /// Reads the record at the start of `bytes`; more may follow it.
-    ///
-    /// # Errors
-    /// [`BadRecord`] if size, magic or the sum of lengths is wrong. The body's checksum is not looked at.
+impl<'a> Parts<'a> {
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<RecordView<'a>, BadRecord> {
+    fn of(bytes: &'a [u8]) -> Result<Parts<'a>, BadRecord> {
         let total_len = match peek_header(bytes)? {
             Header::Record { total_len } => total_len,
             Header::Blank { .. } => return Err(BadRecord::Magic { found: MAGIC_BLANK }),
@@ -476,6 +476,32 @@ impl<'a> RecordView<'a> {
         if !topic_fits || properties_len != raw_properties.len() {
             return Err(short(least + body_len + topic_len + properties_len));
         }
+        Ok(Parts { bytes, store_timestamp_at, after_hosts_at, body_len, topic, raw_properties })
+    }
+}
+
+/// A stored record, read in place. That its parts fit together was checked; that its body is what was sent is
+/// [`RecordView::check_crc`], that it stands where it says is `phy()` compared by the caller.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordView<'a> {
+    /// Exactly the record.
+    bytes: &'a [u8],
+    store_timestamp_at: usize,
+    after_hosts_at: usize,
+    body_len: usize,
+    topic: &'a str,
+    properties: &'a str,
+    raw_properties: &'a [u8],
+}
+
+impl<'a> RecordView<'a> {
+    /// Reads the record at the start of `bytes`; more may follow it.
+    ///
+    /// # Errors
+    /// [`BadRecord`] if size, magic or the sum of lengths is wrong. The body's checksum is not looked at.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<RecordView<'a>, BadRecord> {
+        let Parts { bytes, store_timestamp_at, after_hosts_at, body_len, topic, raw_properties } = Parts::of(bytes)?;
         let topic = std::str::from_utf8(topic).map_err(|_| BadRecord::Topic)?;
         let properties = utf8_start(raw_properties);
         Ok(RecordView { bytes, store_timestamp_at, after_hosts_at, body_len, topic, properties, raw_properties })

@@ -108,22 +108,44 @@ fn next_entry(
     })
 }
 
+/// Where the bytes of an index file come from: memory, or a read of each field.
+pub trait IndexBytes {
+    /// The `N` bytes at `at`, which lie in the file. Zeros if they cannot be read, which end any search.
+    fn read<const N: usize>(&self, at: usize) -> [u8; N];
+}
+
+impl IndexBytes for &[u8] {
+    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
+        *self[at..].first_chunk().expect("fields lie within a file of checked length")
+    }
+}
+
 /// An index file to look keys up in.
 #[derive(Clone, Copy)]
-pub struct IndexFile<'a> {
-    bytes: &'a [u8],
+pub struct IndexFile<B> {
+    bytes: B,
     shape: IndexShape,
 }
 
-impl<'a> IndexFile<'a> {
+impl<'a> IndexFile<&'a [u8]> {
     /// # Errors
     /// [`WrongLength`] if `bytes` are no whole file with so many slots and units.
-    pub fn open(bytes: &'a [u8], slots: u32, units: u32) -> Result<IndexFile<'a>, WrongLength> {
-        Ok(IndexFile { bytes, shape: IndexShape::of_file(bytes.len(), slots, units)? })
+    pub fn open(bytes: &'a [u8], slots: u32, units: u32) -> Result<IndexFile<&'a [u8]>, WrongLength> {
+        IndexFile::over(bytes, bytes.len(), slots, units)
+    }
+}
+
+impl<B: IndexBytes> IndexFile<B> {
+    /// A file of `len` bytes that come from `bytes`.
+    ///
+    /// # Errors
+    /// [`WrongLength`] if that is no whole file with so many slots and units.
+    pub fn over(bytes: B, len: usize, slots: u32, units: u32) -> Result<IndexFile<B>, WrongLength> {
+        Ok(IndexFile { bytes, shape: IndexShape::of_file(len, slots, units)? })
     }
 
     pub fn header(&self) -> IndexHeader {
-        IndexHeader::decode(self.bytes.first_chunk::<HEADER_LEN>().expect("a file begins with its header"))
+        IndexHeader::decode(&self.bytes.read::<HEADER_LEN>(0))
     }
 
     /// Whether the file has entries stored between `begin` and `end`, both included.
@@ -198,15 +220,11 @@ impl<'a> IndexFile<'a> {
     }
 
     pub(super) fn slot(&self, slot: u32) -> u32 {
-        u32::from_be_bytes(self.read::<SLOT_LEN>(self.shape.slot_at(slot)))
+        u32::from_be_bytes(self.bytes.read::<SLOT_LEN>(self.shape.slot_at(slot)))
     }
 
     pub(super) fn unit(&self, number: u32) -> IndexUnit {
-        IndexUnit::decode(&self.read::<UNIT_LEN>(self.shape.unit_at(number)))
-    }
-
-    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
-        *self.bytes[at..].first_chunk().expect("slots and units lie within a file of checked length")
+        IndexUnit::decode(&self.bytes.read::<UNIT_LEN>(self.shape.unit_at(number)))
     }
 }
 
@@ -239,7 +257,7 @@ impl<'a> IndexFileMut<'a> {
     }
 
     /// The file, to read.
-    pub fn reader(&self) -> IndexFile<'_> {
+    pub fn reader(&self) -> IndexFile<&[u8]> {
         IndexFile { bytes: self.bytes, shape: self.shape }
     }
 

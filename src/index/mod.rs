@@ -10,5 +10,5 @@
 mod file;
 mod repair;
 
-pub use file::{Full, IndexFile, IndexFileMut, WrongLength};
+pub use file::{Full, IndexBytes, IndexFile, IndexFileMut, WrongLength};
 pub use repair::{Repaired, cut_from, repair};

@@ -12,8 +12,11 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence, fence};
+use std::sync::{Arc, Once};
+
+use super::segment::Segment;
+use super::shared_map::SharedMap;
 
 /// A part of a mapped file could not be brought into memory, now or earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,15 +52,42 @@ struct Armed {
     broken: *const AtomicBool,
 }
 
-const NOTHING: Armed = Armed { start: 0, end: 0, broken: ptr::null() };
+/// All that it may mend; they live until the list is put back.
+#[derive(Clone, Copy)]
+struct ArmedList {
+    first: *const Armed,
+    count: usize,
+}
+
+const NOTHING: ArmedList = ArmedList { first: ptr::null(), count: 0 };
 
 thread_local! {
     // Constant and without a destructor, so that the handler may look at it at any moment.
-    static ARMED: Cell<Armed> = const { Cell::new(NOTHING) };
+    static ARMED: Cell<ArmedList> = const { Cell::new(NOTHING) };
 }
 
 /// Puts back what was armed before, however the guarded work ends.
-struct Disarm(Armed);
+struct Disarm(ArmedList);
+
+/// Arms this thread for `armed`, which outlives what is given back.
+fn arm(armed: &[Armed]) -> Disarm {
+    let disarm = Disarm(ARMED.replace(ArmedList { first: armed.as_ptr(), count: armed.len() }));
+    compiler_fence(Ordering::SeqCst);
+    disarm
+}
+
+/// Runs `access`, which touches these mappings as it likes: what cannot be brought into memory reads as zeros, and the
+/// mapping says that it is broken. For a store that is being opened, which knows damage when it meets zeros in the log,
+/// and gives up the other files. Blocking.
+pub fn over_faults<R>(segments: &[Arc<Segment>], maps: &[&SharedMap], access: impl FnOnce() -> R) -> R {
+    let guards = segments.iter().map(|segment| segment.guard()).chain(maps.iter().map(|map| map.guard()));
+    let armed: Vec<Armed> = guards.map(Guard::armed).collect();
+    let disarm = arm(&armed);
+    let result = access();
+    drop(disarm);
+    fence(Ordering::Acquire);
+    result
+}
 
 impl Drop for Disarm {
     fn drop(&mut self) {
@@ -78,6 +108,10 @@ impl Guard {
         self.broken.load(Ordering::Acquire)
     }
 
+    fn armed(&self) -> Armed {
+        Armed { start: self.start, end: self.start + self.len, broken: &raw const self.broken }
+    }
+
     /// Runs `access`, which touches the mapping, on this thread.
     ///
     /// # Errors
@@ -87,9 +121,8 @@ impl Guard {
         if self.is_broken() {
             return Err(BrokenMap);
         }
-        let armed = Armed { start: self.start, end: self.start + self.len, broken: &raw const self.broken };
-        let disarm = Disarm(ARMED.replace(armed));
-        compiler_fence(Ordering::SeqCst);
+        let armed = [self.armed()];
+        let disarm = arm(&armed);
         let result = access();
         drop(disarm);
         // Another thread may have had the page replaced: the mark is set before the page, and is looked at after it.
@@ -155,10 +188,13 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
 
 /// Lays a page of zeros over the one at `address`, if that is what this thread is armed for.
 fn mend(address: usize) -> bool {
-    let armed = ARMED.get();
-    if !(armed.start..armed.end).contains(&address) {
+    let list = ARMED.get();
+    if list.count == 0 {
         return false;
     }
+    // SAFETY: who armed this thread keeps the list alive and unchanged until it is disarmed.
+    let list = unsafe { std::slice::from_raw_parts(list.first, list.count) };
+    let Some(armed) = list.iter().find(|armed| (armed.start..armed.end).contains(&address)) else { return false };
     let page_len = PAGE_LEN.load(Ordering::Relaxed);
     let page = address - address % page_len;
     // SAFETY: the mark lives in the guard that this thread is inside of. The page belongs to the mapping that the guard

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::Poll;
 
+use super::blocking::Blocking;
 use super::raw_file::{Data, RawFile};
 use super::shared_map::SharedMap;
 use super::tail_block::TailBlock;
@@ -58,8 +59,9 @@ enum Kind {
 
 impl LogFile {
     /// Opens a segment that exists at full length; the log ends at `end` in it. For `dma` its first block must be a written
-    /// one ([`write_first_block`](super::write_first_block)). On the writer core. Where the file system knows no access past the page cache, `dma` becomes `buffered`.
+    /// one ([`write_first_block`](super::write_first_block)). On the writer core; the mapping of `mmap` is made on the helper thread. Where the file system knows no access past the page cache, `dma` becomes `buffered`.
     pub async fn open(
+        blocking: &Blocking,
         path: &Path,
         start: PhyOffset,
         len: u64,
@@ -82,10 +84,14 @@ impl LogFile {
         }
         let plain = RawFile::open(path, false).await?;
         let kind = if mode == AppendMode::Mmap {
-            let map = SharedMap::open(path, len)?;
-            // The blocks are there since the segment was made; this only notes it.
-            map.reserve(len)?;
-            Kind::Mapped { map }
+            let path = path_buf.clone();
+            let made = blocking.run(move || {
+                let map = SharedMap::open(&path, len)?;
+                // The blocks are there since the segment was made; this looks at each, and notes it.
+                map.reserve(len)?;
+                Ok::<_, io::Error>(map)
+            });
+            Kind::Mapped { map: made.await? }
         } else {
             Kind::Buffered { durable: if by_o_dsync { Some(RawFile::open(path, true).await?) } else { None } }
         };

@@ -31,7 +31,7 @@ pub use disk::{remove_if_present, sync_folder as fsync_dir};
 pub use files::{
     create_full_length, disk_usage, read_if_present, read_tail, replace_keeping_old, write_first_block, written_ranges,
 };
-pub use guard::BrokenMap;
+pub use guard::{BrokenMap, over_faults};
 pub use lock::{LockError, StoreLock};
 pub use log_file::{AppendMode, LogFile, SyncCall, ZERO_LEN};
 pub use log_tail::{LogTail, TailWriter};

@@ -243,5 +243,9 @@ fn all_of(written: usize, len: usize) -> io::Result<()> {
 }
 
 fn into_io(error: glommio::GlommioError<()>) -> io::Error {
-    error.into()
+    match error {
+        // As the kernel gave it, so that whoever gets it can tell a bad disk from other ills.
+        glommio::GlommioError::EnhancedIoError { source, .. } if source.raw_os_error().is_some() => source,
+        other => other.into(),
+    }
 }

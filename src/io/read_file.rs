@@ -10,6 +10,8 @@ use super::raw_file::RawFile;
 /// A file open for reading. Stays on its core.
 pub struct ReadFile {
     file: RawFile,
+    #[cfg(test)]
+    path: std::path::PathBuf,
 }
 
 impl ReadFile {
@@ -19,7 +21,11 @@ impl ReadFile {
     /// The file that is mapped, even if its name is gone. Only what reads keeps it open: one that expiry unlinked frees
     /// its blocks with its last reader.
     pub(super) fn of(file: &File, path: &Path) -> io::Result<ReadFile> {
-        Ok(ReadFile { file: RawFile::same_to_read(file, path)? })
+        Ok(ReadFile {
+            file: RawFile::same_to_read(file, path)?,
+            #[cfg(test)]
+            path: path.to_owned(),
+        })
     }
 
     /// The bytes `[at, at + len)`, read in pieces of at most [`ReadFile::READ_LEN_MAX`].
@@ -27,6 +33,8 @@ impl ReadFile {
     /// # Errors
     /// `UnexpectedEof` if the file ends before; what the disk says.
     pub async fn read(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
+        #[cfg(test)]
+        super::tap::read(&self.path, at, len)?;
         let mut out = Vec::with_capacity(len);
         while out.len() < len {
             let part = (len - out.len()).min(Self::READ_LEN_MAX);

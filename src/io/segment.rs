@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ impl Segment {
         let map = unsafe { MmapOptions::new().map(&file)? };
         // What is read is what was asked for: the store itself knows who reads on, and has to know what was not in memory.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+        #[cfg(test)]
+        super::tap::mapped(path, map.as_ptr());
         let guard = Guard::over(map.as_ptr(), map.len());
         Ok(Segment { start, path: path.to_owned(), file, map, guard })
     }
@@ -50,8 +53,30 @@ impl Segment {
         &self.path
     }
 
-    /// All bytes of the segment. For the single reader of a store that is being opened: a fault ends the process, before
-    /// anything was changed.
+    /// Does the path still name the file that is mapped? Blocking.
+    ///
+    /// # Errors
+    /// That cannot be told.
+    pub fn is_named(&self) -> io::Result<bool> {
+        let open = self.file.metadata()?;
+        match self.path.metadata() {
+            Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Does the mapping no longer show its file, since a part of that was lost or could not be read?
+    pub fn is_broken(&self) -> bool {
+        self.guard.is_broken()
+    }
+
+    pub(super) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// All bytes of the segment. For the single reader of a store that is being opened, inside [`super::over_faults`]: a
+    /// fault outside of it ends the process.
     pub fn bytes(&self) -> &[u8] {
         &self.map
     }

@@ -45,6 +45,8 @@ impl SharedMap {
             ));
         }
         let map = MmapOptions::new().map_raw(&file)?;
+        #[cfg(test)]
+        super::tap::mapped(path, map.as_ptr());
         let guard = Guard::over(map.as_ptr(), map.len());
         Ok(SharedMap { path: path.to_owned(), file, map, guard, reserved: AtomicU64::new(0) })
     }
@@ -101,8 +103,12 @@ impl SharedMap {
         self.guard.is_broken()
     }
 
-    /// Runs `access`, which reads [`SharedMap::bytes`] or stores. A fault outside of this ends the process, as it should
-    /// while a store is opened.
+    pub(super) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Runs `access`, which reads [`SharedMap::bytes`] or stores. A fault outside of this, and of [`super::over_faults`],
+    /// ends the process.
     ///
     /// # Errors
     /// [`BrokenMap`] if the mapping is broken, now or since earlier: `access` may have seen zeros, and its stores are lost.
@@ -159,6 +165,13 @@ impl SharedMap {
     /// No descriptor is left.
     pub fn to_read(&self) -> io::Result<ReadFile> {
         ReadFile::of(&self.file, &self.path)
+    }
+
+    /// Fills `out` from the file at `at`, past the mapping: waits for the disk without a fault, sees what the owner has
+    /// stored, and has errors to give. Blocking.
+    pub fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        self.file.read_exact_at(out, at)
     }
 
     /// The last byte at or behind `from` that is not zero. Blocking; reads only what was ever written.

@@ -62,6 +62,17 @@ pub trait Tap {
     /// After such a write went through as far as it did.
     fn written(&self, _path: &Path, _at: u64, _len: usize, _durable: bool) {}
 
+    /// A file was mapped: pages of it can be made ones that the disk does not give, with [`spoil`].
+    fn mapped(&self, _path: &Path, _start: *const u8) {}
+
+    /// Before bytes of a mapped file are read past its mapping.
+    ///
+    /// # Errors
+    /// What the store shall be told instead.
+    fn read(&self, _path: &Path, _at: u64, _len: usize) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The wall clock, if it shall stand still or be another than the machine's.
     fn now_ms(&self) -> Option<i64> {
         None
@@ -116,4 +127,32 @@ pub fn simulated() -> Option<Rc<dyn Tap>> {
 /// Asks whoever watches this thread's changes.
 pub fn ask(change: &Change<'_>) -> io::Result<Answer> {
     current().map_or(Ok(Answer::Do), |tap| tap.ask(change))
+}
+
+/// Tells whoever watches this thread that a file was mapped.
+pub fn mapped(path: &Path, start: *const u8) {
+    if let Some(tap) = current() {
+        tap.mapped(path, start);
+    }
+}
+
+/// Asks whoever watches this thread whether a read may be made.
+pub fn read(path: &Path, at: u64, len: usize) -> io::Result<()> {
+    current().map_or(Ok(()), |tap| tap.read(path, at, len))
+}
+
+/// Makes the page at byte `at` of a mapping one that cannot be brought into memory: touching it is a fault, as with a bad
+/// sector.
+///
+/// # Safety
+/// The page lies in a live mapping that begins at `start`, and nobody holds a reference into it.
+pub unsafe fn spoil(start: *const u8, at: u64) {
+    let empty = tempfile::tempfile().unwrap();
+    // SAFETY: the caller's promise; the new page belongs to the mapping from now on, and goes with it.
+    let mapped = unsafe {
+        let page = start.add(at as usize).cast_mut().cast();
+        let shared = rustix::mm::MapFlags::SHARED | rustix::mm::MapFlags::FIXED;
+        rustix::mm::mmap(page, 4096, rustix::mm::ProtFlags::READ, shared, &empty, 0)
+    };
+    mapped.unwrap();
 }

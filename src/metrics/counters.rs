@@ -43,6 +43,8 @@ pub struct Counters {
     pub dropped_kib: Counter,
     /// Units that a get stepped over: they point to no message of their queue.
     pub units_skipped: Counter,
+    /// Records that are stepped over since the disk does not give them.
+    pub records_unreadable: Counter,
     /// Segments deleted because they had expired.
     pub segments_expired: Counter,
     /// Segments deleted before their time because the disk was too full.
@@ -71,6 +73,7 @@ impl fmt::Display for Counters {
             ("read_ahead_kib", &self.read_ahead_kib),
             ("dropped_kib", &self.dropped_kib),
             ("units_skipped", &self.units_skipped),
+            ("records_unreadable", &self.records_unreadable),
             ("segments_expired", &self.segments_expired),
             ("segments_forced", &self.segments_forced),
             ("segments_held", &self.segments_held),

@@ -32,6 +32,30 @@ pub fn descriptors_for_connections(open_files_max: u64) -> i32 {
     i32::try_from(open_files_max - kept).unwrap_or(i32::MAX)
 }
 
+/// Descriptors that an executor takes: its rings, what wakes it, its ports.
+const DESCRIPTORS_OF_EXECUTOR: u64 = 10;
+/// Besides what is open: for clients, and for files that are written now and then.
+const DESCRIPTORS_LEAST: u64 = 24;
+
+/// Refuses a limit of open files under which no client could be served, with the store open.
+pub fn open_files(open_files_max: u64, executors: usize) -> Result<(), NodeError> {
+    // What cannot be counted is not refused.
+    let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    judge_open_files(open_files_max, open, executors).map_err(NodeError::Host)
+}
+
+fn judge_open_files(limit: u64, open: u64, executors: usize) -> Result<(), String> {
+    let needed = open + executors as u64 * DESCRIPTORS_OF_EXECUTOR + DESCRIPTORS_LEAST;
+    if descriptors_for_connections(limit) as u64 >= needed {
+        return Ok(());
+    }
+    let least = needed + (needed / 3 + 1).min(1024);
+    Err(format!(
+        "open files: {limit} allowed (RLIMIT_NOFILE), at least {least} are needed: {open} are open with the files of this \
+         store; raise the hard limit (systemd: LimitNOFILE=, shell: ulimit -Hn)"
+    ))
+}
+
 /// Refuses where the host lacks what a node with this many executors cannot do without; warns of the rest.
 pub fn host(executors: usize) -> Result<(), NodeError> {
     for finding in tuning::check(executors) {
@@ -57,4 +81,21 @@ pub fn memory_len() -> u64 {
     let machine = info.totalram * u64::from(info.mem_unit.max(1));
     let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
     group.map_or(machine, |limit: u64| limit.min(machine))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_open_files_that_leaves_nothing_for_clients_is_refused_with_what_would_do() {
+        for (open, executors) in [(12, 2), (12, 64), (700, 2), (9000, 4)] {
+            let why = judge_open_files(20, open, executors).unwrap_err();
+            let least = why.split("at least ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+            let least = least.unwrap_or_else(|| panic!("{why}"));
+            assert!(why.contains("20 allowed (RLIMIT_NOFILE)"), "{why}");
+            judge_open_files(least, open, executors).unwrap();
+            judge_open_files(least - 2, open, executors).unwrap_err();
+        }
+    }
 }

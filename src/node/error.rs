@@ -27,7 +27,7 @@ impl NodeError {
         match self {
             NodeError::Host(_) | NodeError::Port(..) => 2,
             NodeError::Store(OpenError::Io { source, .. } | OpenError::Lock(LockError::Io { source, .. })) => {
-                if needs_a_hand(source.kind()) {
+                if needs_a_hand(source.kind()) || is_out_of_descriptors(source) {
                     2
                 } else {
                     1
@@ -45,6 +45,10 @@ fn needs_a_hand(kind: ErrorKind) -> bool {
     matches!(kind, AlreadyExists | IsADirectory | NotADirectory | PermissionDenied | ReadOnlyFilesystem)
 }
 
+fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMFILE)
+}
+
 impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -52,6 +56,11 @@ impl fmt::Display for NodeError {
             NodeError::Port(taken, key) => {
                 write!(f, "{taken}; stop what uses the port or set another one ({key})")
             }
+            NodeError::Store(error @ OpenError::Io { source, .. }) if is_out_of_descriptors(source) => write!(
+                f,
+                "{error}; the files of this store need more than the limit of open files (RLIMIT_NOFILE): raise the hard \
+                 limit (systemd: LimitNOFILE=, shell: ulimit -Hn)"
+            ),
             NodeError::Store(error) => error.fmt(f),
             NodeError::Executor { role, why } => write!(f, "{role}: {why}"),
         }

@@ -30,7 +30,8 @@ use crate::log::Checksums;
 use crate::log::{DiskRule, RetentionRule};
 use crate::net::{NetLimits, StallTimes};
 use crate::store::{
-    self, Closing, DiskWatch, ExpirySettings, FlushMode, OpenedStore, ReadSettings, StoreSettings, WriterRings,
+    self, Closing, DiskWatch, ExpirySettings, FlushMode, OpenedStore, ReadSettings, StorePlace, StoreSettings,
+    WriterRings,
 };
 use crate::tuning::locked_memory;
 use crate::types::ShardId;
@@ -63,6 +64,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let advertised = advertised(&config)?;
 
     let opened = store::open(store_settings(&config, advertised), checks::memory_len())?;
+    checks::open_files(open_files_max, placement.executors())?;
     let quiet_core = *placement.shards.last().expect("there is a shard");
     let start_helper = |name, nice| {
         Helper::start(name, quiet_core, nice).map_err(|error| NodeError::Host(format!("{name} cannot start: {error}")))
@@ -73,6 +75,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let OpenedStore { lock, layout, shared, queues, index_files, writer_start, tables, births, checkpoint } = opened;
 
     // Before anything is taken: a disk that is full already takes nothing more.
+    let place = StorePlace::new(&layout);
     let mut disks = DiskWatch::new(&layout, disk_rule(&config));
     disks.look();
     disks.tell();
@@ -112,6 +115,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
         checkpoint,
         expiry: expiry_settings(&config),
         disks,
+        place,
     });
     let mut rings = WriterRings { from_shards: vec![], replies: vec![], dispatch: vec![], keys: keys_tx };
     let mut shards = Vec::new();

@@ -26,7 +26,7 @@ use crate::io::{self, Blocking, SharedMap};
 use crate::net::{self, Connection, Hub, Member, NetLimits, Room, Service};
 use crate::store::{
     Builder, DiskWatch, DispatchUnit, DurableUpTo, Expiry, ExpirySettings, IndexBuilder, Keeper, KeyEntry, Layout,
-    LocalWake, QueueList, QueueView, ReplyBatch, ShardStore, Shared, SubmitBatch, Submitter,
+    LocalWake, QueueList, QueueView, ReplyBatch, ShardStore, Shared, StorePlace, SubmitBatch, Submitter,
 };
 use crate::types::{QueueHandle, ShardId, TagsCode, Timestamp};
 use crate::wire::{Command, ConnId, FrameBounds, Peer, first_frame};
@@ -77,6 +77,7 @@ pub struct ControlParts {
     pub checkpoint: crate::format::checkpoint::Checkpoint,
     pub expiry: ExpirySettings,
     pub disks: DiskWatch,
+    pub place: StorePlace,
 }
 
 /// Runs the role until it is told to stop, and finishes what is in flight. `ready` is called once the ports answer.
@@ -124,7 +125,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
             Arc::clone(&shared),
             blocking.clone(),
             c.expiry,
-            c.disks,
+            (c.disks, c.place.clone()),
             c.durable_up_to.clone(),
             Rc::clone(&builder),
             Box::new(on_log_moved),
@@ -152,6 +153,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         let keeper = Keeper {
             shared: Arc::clone(&shared),
             layout: layout.clone(),
+            place: c.place,
             blocking: blocking.clone(),
             durable_up_to: c.durable_up_to.into_iter().chain([c.index_durable_up_to]).collect(),
             index_full_up_to: c.index_full_up_to,

@@ -237,7 +237,7 @@ impl Running {
                 offset = got.next_offset;
                 let mut bytes = BytesMut::new();
                 if !got.found.copy_if_resident(&mut bytes) {
-                    bytes.extend_from_slice(&got.found.load(&READER).await.unwrap());
+                    bytes.extend_from_slice(&got.found.load(&READER).await.unwrap().records);
                 }
                 let mut rest = &bytes[..];
                 while !rest.is_empty() {

@@ -30,7 +30,7 @@ const RESERVE_LEN_MAX: u64 = 256 * 1024;
 /// Pause after a file could not be made or extended.
 const RETRY: Duration = Duration::from_secs(1);
 /// Looks in a row that find no new units, until all is synced.
-const QUIET_LOOKS: u32 = 3;
+pub(super) const QUIET_LOOKS: u32 = 3;
 
 /// Queues looked at in one piece of work for the helper thread when the log has moved.
 const TRIM_QUEUES_MAX: usize = 64;

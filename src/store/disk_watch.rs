@@ -1,13 +1,14 @@
 //! The file systems that a store lies on, and how full they are.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use super::layout::Layout;
-use super::shared::Shared;
+use super::shared::{Poison, Shared};
 use crate::io::disk_usage;
 use crate::log::{DiskGuard, DiskLevel, DiskRule};
-use crate::types::DiskUsage;
+use crate::types::{DiskUsage, PhyOffset};
 
 /// Those of the commit log and of the consume queues, once if they are the same. Its looks block: they are for the helper
 /// thread, and for the start.
@@ -105,5 +106,51 @@ impl Disk {
             (true, false) => tracing::info!(%path, used_percent, free, "the disk has space again; messages are taken"),
             _ => {}
         }
+    }
+}
+
+/// Knows which folder the store was opened in, to find out when somebody takes the store away from under the node: what
+/// is appended to a file without a name is lost, and no write or sync of it fails.
+#[derive(Clone, Debug)]
+pub struct StorePlace {
+    root: PathBuf,
+    /// Device and inode; none if they could not be told.
+    id: Option<(u64, u64)>,
+}
+
+impl StorePlace {
+    pub fn new(layout: &Layout) -> StorePlace {
+        let root = layout.root().to_owned();
+        let id = root.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
+        StorePlace { root, id }
+    }
+
+    /// Poisons the log if the root or the segment that is appended to is not what its path names any more. A few looks
+    /// at names; blocking, for the helper thread.
+    pub fn check(&self, shared: &Shared) {
+        if shared.is_poisoned() {
+            return;
+        }
+        let Some((path, flushed)) = self.lost(shared) else { return };
+        let why = "it was removed, renamed or replaced while the node runs: its path does not name what the node has open, \
+                   so what is stored is lost; put it back, or restart the node with what is there";
+        tracing::error!(path = %path.display(), %flushed, why, "the store is not where it was; the node takes no messages until it is restarted");
+        shared.set_poison(Poison { what: "check", path, why: why.to_owned(), flushed });
+    }
+
+    /// What is not in its place, and how far the log is that still is.
+    fn lost(&self, shared: &Shared) -> Option<(PathBuf, PhyOffset)> {
+        let is_root = match self.root.metadata() {
+            Ok(meta) => self.id.is_none_or(|id| id == (meta.dev(), meta.ino())),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        };
+        if !is_root {
+            return Some((self.root.clone(), PhyOffset(0)));
+        }
+        let segments = shared.segments.all();
+        let active = segments.last()?;
+        // What cannot be told now is asked again at the next look.
+        let is_named = active.is_named().unwrap_or(true);
+        (!is_named).then(|| (active.path().to_owned(), active.start().min(shared.flushed())))
     }
 }

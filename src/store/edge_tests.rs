@@ -9,13 +9,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
+use bytes::BytesMut;
 use glommio::{LocalExecutor, Task};
 
 use super::builder::Builder;
+use super::cold_reads::Reader;
 use super::index_builder::IndexBuilder;
 use super::open::{Closing, OpenedStore, close, open};
 use super::queues::QueueView;
-use super::reader::ShardStore;
+use super::reader::{GetStatus, ShardStore};
 use super::shared::{FlushMode, PutFlush, Shared, StoreSettings};
 use super::submit::{Message, PutOutcome, PutRefusal, PutStatus, Submitter, TagsRule};
 use super::test_store::TestStore;
@@ -528,4 +530,34 @@ fn r13_a_segment_has_its_blocks_and_its_name_on_stable_storage_before_anything_i
             }
         },
     );
+}
+
+/// A record that was damaged after it was stored: a client would take it apart by lengths that are none.
+#[test]
+fn a_record_whose_lengths_do_not_add_up_is_stepped_over_like_damage() {
+    const BODY_LEN_AT: u64 = 84;
+    let mut store = TestStore::in_memory();
+    store.settings.flush = FlushMode::Sync;
+    (store.settings.sync_timeout_ms, store.settings.put_wait_ms_max) = (60_000, 60_000);
+    LocalExecutor::default().run(async {
+        let live = Live::start(&store.settings).await;
+        live.put(&[200, 300, 400]).await;
+        while live.queue.max() < QueueOffset(3) {
+            crate::io::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        let get = async || {
+            let found = live.store.get(&live.queue, 0, 10, 1 << 20, &|_| true);
+            assert_eq!((found.status, found.next_offset), (GetStatus::Found, 3));
+            let mut copied = BytesMut::new();
+            let all_there = found.found.copy_if_resident(&mut copied);
+            (all_there, found.found.load(&Reader::Lookup).await.unwrap().records)
+        };
+        let (all_there, bytes) = get().await;
+        assert_eq!((all_there, bytes.len()), (true, 900));
+        store.write(PhyOffset(200 + BODY_LEN_AT), &(300 - OVERHEAD as u32 + 1).to_be_bytes());
+        let (all_there, bytes) = get().await;
+        assert_eq!((all_there, bytes.len()), (false, 600), "the second is left out");
+        assert_eq!(RecordView::parse(&bytes[200..]).unwrap().queue_offset(), QueueOffset(2));
+        live.stop().await;
+    });
 }

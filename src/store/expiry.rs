@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::builder::DurableUpTo;
-use super::disk_watch::DiskWatch;
+use super::disk_watch::{DiskWatch, StorePlace};
 use super::index_builder::IndexBuilder;
 use super::shared::Shared;
 use super::submit::LocalWake;
@@ -58,6 +58,7 @@ pub struct Expiry {
     retention: RefCell<Retention>,
     /// Away on the helper thread while it looks.
     disks: RefCell<Option<DiskWatch>>,
+    place: StorePlace,
     held: RefCell<Vec<Held>>,
     /// When the newest record of a segment was stored; the oldest segment is asked about again and again.
     age: Cell<Option<(PhyOffset, Timestamp)>>,
@@ -80,7 +81,7 @@ impl Expiry {
         shared: Arc<Shared>,
         blocking: Blocking,
         settings: ExpirySettings,
-        disks: DiskWatch,
+        (disks, place): (DiskWatch, StorePlace),
         durable_up_to: Vec<DurableUpTo>,
         index: Rc<IndexBuilder>,
         on_log_moved: OnLogMoved,
@@ -94,6 +95,7 @@ impl Expiry {
             on_log_moved,
             retention: RefCell::new(Retention::new(settings.rule)),
             disks: RefCell::new(Some(disks)),
+            place,
             held: RefCell::default(),
             age: Cell::new(None),
             trimmed_to: Cell::new(PhyOffset(0)),
@@ -152,9 +154,11 @@ impl Expiry {
     /// Looks at the disks, and lets every core know whether messages are taken.
     async fn look(&self) {
         let Some(mut disks) = self.disks.borrow_mut().take() else { return };
+        let (place, shared) = (self.place.clone(), Arc::clone(&self.shared));
         let disks = self
             .blocking
             .run(move || {
+                place.check(&shared);
                 disks.look();
                 disks
             })

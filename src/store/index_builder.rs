@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::builder::DurableUpTo;
+use super::builder::{DurableUpTo, QUIET_LOOKS};
 use super::layout::Layout;
 use super::reader::ReadError;
 use super::shared::Shared;
@@ -19,7 +19,7 @@ use super::writer::KeyEntry;
 use crate::dispatch::Receiver;
 use crate::format::index_file::{self, IndexHeader};
 use crate::format::names;
-use crate::index::{Full, IndexFile, IndexFileMut};
+use crate::index::{Full, IndexBytes, IndexFile, IndexFileMut};
 use crate::io::{Blocking, BrokenMap, SharedMap, disk, fsync_dir, remove_if_present};
 use crate::types::{KeyHash, PhyOffset, Timestamp};
 
@@ -44,8 +44,12 @@ pub struct IndexBuilder {
     durable_up_to: DurableUpTo,
     /// Store time of the first record whose entries are not synced; `None`: all are.
     unsynced_since: Cell<Option<i64>>,
+    /// Since the flusher's last look.
+    arrived: Cell<bool>,
     dirtied: LocalWake,
     grown: LocalWake,
+    /// Why an expired file could not be deleted: told once.
+    expiry_error: RefCell<Option<String>>,
 }
 
 impl IndexBuilder {
@@ -66,14 +70,17 @@ impl IndexBuilder {
             full_up_to,
             durable_up_to,
             unsynced_since: Cell::new(None),
+            arrived: Cell::new(false),
             dirtied: LocalWake::default(),
             grown: LocalWake::default(),
+            expiry_error: RefCell::default(),
         })
     }
 
     /// Builds until the writer is gone and everything it sent is built.
     pub async fn run(self: Rc<Self>, mut from_writer: Receiver<Vec<KeyEntry>>) {
         while let Ok(entries) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
+            self.arrived.set(true);
             let mut done = 0;
             while done < entries.len() {
                 // Again after each wait for room: a sync may have covered what was put before it.
@@ -93,14 +100,28 @@ impl IndexBuilder {
         }
     }
 
-    /// Syncs what was put, once each thorough interval: what a recovery can rely on. A task of its own.
+    /// Syncs what was put, once each thorough interval and soon after the last message, as the consume queues do: what a
+    /// recovery can rely on, which else would lag behind an idle node by the interval (T9). A task of its own.
     pub async fn run_flusher(self: Rc<Self>) {
-        let interval = Duration::from_millis(self.shared.settings.consumequeue_thorough_interval_ms);
+        let interval = Duration::from_millis(self.shared.settings.consumequeue_flush_interval_ms);
+        let thorough_interval = self.shared.settings.consumequeue_thorough_interval_ms;
+        let mut last_sync = crate::io::steady_ms();
+        let mut asked = self.shared.queue_syncs_asked();
+        let mut quiet_looks = 0;
         loop {
             if self.unsynced_since.get().is_none() {
                 self.dirtied.wait().await;
             }
             crate::io::sleep(interval).await;
+            quiet_looks = if self.arrived.replace(false) { 0 } else { quiet_looks + 1 };
+            let asked_before = std::mem::replace(&mut asked, self.shared.queue_syncs_asked());
+            let is_due = asked > asked_before
+                || quiet_looks >= QUIET_LOOKS
+                || crate::io::steady_ms().saturating_sub(last_sync) >= thorough_interval;
+            if !is_due {
+                continue;
+            }
+            last_sync = crate::io::steady_ms();
             // Those before it were synced when they were full.
             let Some(file) = self.files.borrow().last().cloned() else { continue };
             self.unsynced_since.set(None);
@@ -219,7 +240,16 @@ impl IndexBuilder {
         let work = move || {
             let (mut removed, mut error) = (0, None);
             let last = files.len().saturating_sub(1);
-            for file in files[..last].iter().take_while(|file| index_header(file).end_phy < log_min) {
+            for file in &files[..last] {
+                // Not through the mapping: it was last used long ago, and the disk may not give it any more.
+                match header_on_disk(file) {
+                    Ok(header) if header.end_phy < log_min => {}
+                    Ok(_) => break,
+                    Err(why) => {
+                        error = Some(format!("{}: {why}", file.path().display()));
+                        break;
+                    }
+                }
                 if let Err(why) = remove_if_present(file.path()) {
                     error = Some(format!("{}: {why}", file.path().display()));
                     break;
@@ -235,8 +265,10 @@ impl IndexBuilder {
             (removed, error)
         };
         let (removed, error) = self.blocking.run(work).await;
-        if let Some(error) = error {
-            tracing::warn!(error, "an expired index file cannot be deleted; it is tried again after the next segment");
+        if let Some(error) = error
+            && self.expiry_error.replace(Some(error.clone())).as_ref() != Some(&error)
+        {
+            tracing::warn!(error, "an expired index file cannot be deleted; it is tried again after each segment");
         }
         // Files are only added behind, and only here taken away.
         let gone: Vec<_> = self.files.borrow_mut().drain(..removed).collect();
@@ -248,8 +280,9 @@ impl IndexBuilder {
 
     /// Where messages with this key hash lie before `below`, ascending; the newest `count`. The key's text is not looked at.
     ///
-    /// A chain leads all over its file, which cannot be tested for being in memory beforehand. So full files, which do not
-    /// change and are seldom asked for, are looked through on the helper thread; the one that is written to here.
+    /// A chain leads all over its file, which cannot be tested for being in memory beforehand. So files are looked through
+    /// on the helper thread, with a read for each step: nothing faults, and the newest may be put into meanwhile, since a
+    /// read sees each field as it is stored and an entry is whole before anything leads to it.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -265,14 +298,13 @@ impl IndexBuilder {
         let count = count.min(QUERY_COUNT_MAX);
         let mut found = Vec::new();
         let files = self.files();
-        for (age, file) in files.iter().rev().enumerate() {
+        for file in files.iter().rev() {
             let left = count - found.len();
             let look = {
                 let file = Arc::clone(file);
-                move || file.guarded(|| hits(&file, shape, key, below, left, begin, end))
+                move || hits(&file, shape, key, below, left, begin, end)
             };
-            let looked = if age == 0 { look() } else { self.blocking.run(look).await };
-            let (hits, goes_on) = looked.map_err(|broken| unreadable(file, broken))?;
+            let (hits, goes_on) = self.blocking.run(look).await.map_err(|error| unreadable(file, error))?;
             found.extend(hits);
             if found.len() >= count || !goes_on {
                 break;
@@ -289,12 +321,30 @@ impl IndexBuilder {
     pub fn newest(&self) -> Result<(Timestamp, PhyOffset), ReadError> {
         let files = self.files.borrow();
         let Some(file) = files.last() else { return Ok((Timestamp(0), PhyOffset(0))) };
-        let header = file.guarded(|| index_header(file)).map_err(|broken| unreadable(file, broken))?;
+        let header = file.guarded(|| index_header(file)).map_err(|broken| unreadable(file, broken.into()))?;
         Ok((header.end, header.end_phy))
     }
 }
 
-/// What one file has of a key, and whether an older one may have more.
+/// The bytes of an index file, a read each. Blocking.
+struct OnDisk<'a> {
+    file: &'a SharedMap,
+    /// Why one of them could not be read.
+    error: Cell<Option<io::Error>>,
+}
+
+impl IndexBytes for &OnDisk<'_> {
+    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut field = [0; N];
+        if let Err(error) = self.file.read_exact_at(&mut field, at as u64) {
+            self.error.set(Some(error));
+            return [0; N];
+        }
+        field
+    }
+}
+
+/// What one file has of a key, and whether an older one may have more. Blocking.
 fn hits(
     file: &SharedMap,
     (slots, units): (u32, u32),
@@ -303,24 +353,37 @@ fn hits(
     count: usize,
     begin: i64,
     end: i64,
-) -> (Vec<PhyOffset>, bool) {
+) -> io::Result<(Vec<PhyOffset>, bool)> {
     let mut hits = Vec::new();
-    let Ok(index) = IndexFile::open(file.bytes(0, file.len()), slots, units) else { return (hits, true) };
-    let header = index.header();
-    if header.next_unit <= 1 {
-        return (hits, true); // just made
+    if file.is_broken() {
+        // Keys that were put in since are lost.
+        return Err(BrokenMap.into());
     }
-    if header.begin.0 <= end && header.end.0 >= begin {
+    let on_disk = OnDisk { file, error: Cell::new(None) };
+    let Ok(index) = IndexFile::over(&on_disk, file.len(), slots, units) else { return Ok((hits, true)) };
+    let header = index.header();
+    if header.next_unit > 1 && header.begin.0 <= end && header.end.0 >= begin {
         index.find_below(below, key, Timestamp(begin), Timestamp(end), count, &mut hits);
     }
-    (hits, header.begin.0 >= begin)
+    match on_disk.error.take() {
+        Some(error) => Err(error),
+        // One that was just made says nothing of those before it.
+        None => Ok((hits, header.next_unit <= 1 || header.begin.0 >= begin)),
+    }
 }
 
-fn unreadable(file: &SharedMap, broken: BrokenMap) -> ReadError {
-    ReadError::Io { path: file.path().to_owned(), source: broken.into() }
+fn unreadable(file: &SharedMap, source: io::Error) -> ReadError {
+    ReadError::Io { path: file.path().to_owned(), source }
 }
 
-/// The header of an index file as it is now.
+/// The header of an index file, read past its mapping. Blocking.
+fn header_on_disk(file: &SharedMap) -> io::Result<IndexHeader> {
+    let mut header = [0; index_file::HEADER_LEN];
+    file.read_exact_at(&mut header, 0)?;
+    Ok(IndexHeader::decode(&header))
+}
+
+/// The header of an index file as its mapping shows it: inside a guard, but for a store that is being opened.
 pub fn index_header(file: &SharedMap) -> IndexHeader {
     IndexHeader::decode(file.bytes(0, index_file::HEADER_LEN).try_into().expect("the header has its length"))
 }

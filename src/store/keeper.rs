@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::builder::DurableUpTo;
+use super::disk_watch::StorePlace;
 use super::layout::Layout;
 use super::open::save_checkpoint;
 use super::progress::Progress;
@@ -22,6 +23,7 @@ const QUIET_MS: u64 = 10_000;
 pub struct Keeper {
     pub shared: Arc<Shared>,
     pub layout: Layout,
+    pub place: StorePlace,
     pub blocking: Blocking,
     /// One a shard, and one of the index.
     pub durable_up_to: Vec<DurableUpTo>,
@@ -50,11 +52,13 @@ impl Keeper {
                 continue;
             }
             self.checkpoint = next;
-            let layout = self.layout.clone();
+            let (layout, place, shared) = (self.layout.clone(), self.place.clone(), Arc::clone(&self.shared));
             let progress = Progress { flushed: flushed.0, stored_at: physic, clean: None };
             let done = self
                 .blocking
                 .run(move || {
+                    // Messages came: a store that is not in its place takes no more of them.
+                    place.check(&shared);
                     save_checkpoint(&layout, &next).map_err(|error| error.to_string())?;
                     progress.save(&layout.flushed()).map_err(|error| error.to_string())
                 })

@@ -84,6 +84,11 @@ impl Layout {
         self.own().join("sync_call.probe")
     }
 
+    /// Derived files that the disk did not give, moved away.
+    pub fn unreadable(&self) -> PathBuf {
+        self.own().join("unreadable")
+    }
+
     /// Copies of what a recovery cut off or found damaged.
     pub fn quarantine(&self) -> PathBuf {
         self.own().join("quarantine")

@@ -36,6 +36,7 @@ pub mod survey;
 mod sync_call;
 #[cfg(test)]
 mod test_store;
+mod unreadable;
 mod whole_ends;
 mod writer;
 
@@ -44,7 +45,7 @@ pub use builder::{Builder, DurableUpTo, OnArrival};
 pub use cold_reads::Reader;
 pub use config_store::{ConfigTables, load_table};
 pub use deleted::{remove_next as remove_deleted, take_away as take_deleted_away};
-pub use disk_watch::DiskWatch;
+pub use disk_watch::{DiskWatch, StorePlace};
 pub use expiry::{Expiry, ExpirySettings};
 pub use index_builder::IndexBuilder;
 pub use keeper::Keeper;

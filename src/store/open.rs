@@ -13,18 +13,21 @@ use super::config_store::{self, ConfigTables};
 use super::index_builder::index_header;
 use super::layout::Layout;
 use super::open_error::{OpenError, Remedy, io_at};
-use super::progress::{CleanStop, Progress};
-use super::quarantine::{self, DamagedRegions};
-use super::queues::{QueueRegistry, queue_dir};
+use super::progress::{CleanStop, Progress, Saved};
+use super::quarantine::{self, DamagedRegions, Region};
+use super::queues::{QueueRegistry, UnitFile, queue_dir};
+use super::rebuild::forget_clean_stop;
 use super::recovery::{self, Ends, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
 use super::sync_call;
 use super::whole_ends;
 use super::writer::WriterStart;
 use crate::format::checkpoint::Checkpoint;
+use crate::format::config_files::TopicsFile;
 use crate::format::{names, record};
 use crate::io::{
-    Segment, SegmentSet, SharedMap, StoreLock, disk, fsync_dir, read_if_present, remove_if_present, replace_keeping_old,
+    Segment, SegmentSet, SharedMap, StoreLock, disk, fsync_dir, over_faults, read_if_present, remove_if_present,
+    replace_keeping_old,
 };
 use crate::log::QueueCounters;
 use crate::types::{PhyOffset, Timestamp};
@@ -80,53 +83,23 @@ pub(super) fn open_locked(
     let segments = list_segments(&layout, settings.segment_len)?;
     let mut quarantined = quarantine::list(&layout)?;
     let lacks_list = quarantine::lacks_list(&layout)?;
-    // A clean stop of ours leaves nothing but zeros behind the ends of queues, and says how many units there are.
-    let stopped = progress.filter(|progress| !unclean && progress.clean.is_some() && !lacks_list);
-    let ends = if stopped.is_some() { Ends::Noted } else { Ends::Looked };
-    let mut queues = recovery::load_queues(&layout, &settings, &births, ends)?;
-    let mut index = recovery::load_index(&layout, &settings, unclean)?;
-
-    let clean = stopped.filter(|stopped| {
-        stopped.clean == Some(found_at_start(&queues, &index))
-            && ends_at(&segments, stopped.flushed())
-            && whole_ends::are_whole(&segments, stopped.flushed(), &quarantined)
-    });
-    if clean.is_none() && ends == Ends::Noted {
-        queues = recovery::load_queues(&layout, &settings, &births, Ends::Looked)?;
-    }
-    // After a clean stop whose derived files are not as it left them, nobody knows what is missing. After a crash the
-    // saved positions bound it, unless whole queues are gone, or the beginning of one: a log from which nothing has
-    // expired has all messages of a queue.
-    let queue_count = queues.iter().filter(|queue| queue.max().0 > 0).count() as u64;
-    let is_complete = segments.first().is_some_and(|oldest| oldest.start().0 == 0);
-    let lacks = queue_count < load_queue_count(&layout)?
-        || (is_complete && queues.iter().any(|queue| first_in_files(queue) > 0));
-    let whole = !unclean || lacks || lacks_list;
-    let recovered = match clean {
-        Some(progress) => {
-            tracing::info!(end = progress.flushed, "clean start, no scan needed");
-            let last_stored_at = whole_ends::newest_time(&segments, progress.flushed(), progress.stored_at());
-            RecoveredLog { end: progress.flushed(), last_stored_at }
+    let mut aside = BTreeSet::new();
+    let Found { queues, index, segments, recovered } = loop {
+        // A clean stop of ours leaves nothing but zeros behind the ends of queues, and says how many units there are.
+        let stopped =
+            progress.filter(|progress| !unclean && progress.clean.is_some() && !lacks_list && aside.is_empty());
+        let start = Start { unclean, stopped, is_whole_wanted: !unclean || lacks_list || !aside.is_empty() };
+        let recovery = Before { layout: &layout, settings: &settings, checkpoint: &checkpoint, saved, save_interval };
+        let topics = (!unclean).then_some(&tables.topics);
+        match recovery.find(&start, segments.clone(), topics, &births, &mut quarantined) {
+            // Once each: the new file has other blocks of the disk.
+            Err(OpenError::Unreadable { path }) if aside.insert(path.clone()) => set_aside(&layout, &path)?,
+            found => break found?,
         }
-        None => recovery::recover(recovery::Recovery {
-            layout: &layout,
-            settings: &settings,
-            segments: &segments,
-            checkpoint: &checkpoint,
-            flushed: progress.map(|progress| progress.flushed()),
-            flushed_at_least: saved.at_least,
-            whole,
-            topics: (!unclean).then_some(&tables.topics),
-            births: &births,
-            queues: &mut queues,
-            index: &mut index,
-            quarantined: &mut quarantined,
-            save_interval,
-        })?,
     };
     let segments = drop_unused_segments(segments, recovered.end)?;
     let set = SegmentSet::new(settings.segment_len, segments);
-    recovery::set_minimums(&queues, set.min());
+    Maps::of(&queues, &index).read(&[], || recovery::set_minimums(&queues, set.min()))?;
     births.fit(&layout, set.min(), recovered.end, topics_version)?;
     remove_deleted(&layout)?;
     // A clean stop or the recovery has synced them.
@@ -134,6 +107,10 @@ pub(super) fn open_locked(
     warn_of_lost_topics(&tables, &queues);
     let counters = queues.iter().map(|queue| queue.max().0).collect();
     save_queue_count(&layout, &queues)?;
+    // Java and its tools find one from the start on; it says nothing yet.
+    if !layout.checkpoint().exists() {
+        save_checkpoint(&layout, &checkpoint)?;
+    }
     // The abort file says that the store is in use: from here on a stop that does not remove it is unclean.
     let abort = layout.abort();
     write_abort(&abort).map_err(io_at(&abort))?;
@@ -168,6 +145,144 @@ pub(super) fn open_locked(
         births,
         checkpoint,
     })
+}
+
+/// What is known before anything of the store is looked at.
+struct Before<'a> {
+    layout: &'a Layout,
+    settings: &'a StoreSettings,
+    checkpoint: &'a Checkpoint,
+    saved: Saved,
+    save_interval: Duration,
+}
+
+/// How the store was left.
+struct Start {
+    unclean: bool,
+    /// What a clean stop noted, if nothing speaks against it.
+    stopped: Option<Progress>,
+    /// Unless that holds, everything has to be scanned.
+    is_whole_wanted: bool,
+}
+
+/// The store as it can be used.
+struct Found {
+    queues: Vec<Arc<super::queues::QueueView>>,
+    index: Vec<Arc<SharedMap>>,
+    segments: Vec<Arc<Segment>>,
+    recovered: RecoveredLog,
+}
+
+impl Before<'_> {
+    /// Looks at the derived files, and recovers what a clean stop did not leave.
+    ///
+    /// # Errors
+    /// [`OpenError::Unreadable`] if the disk does not give a derived file; see [`OpenError`] for others.
+    fn find(
+        &self,
+        start: &Start,
+        segments: Vec<Arc<Segment>>,
+        topics: Option<&TopicsFile>,
+        births: &Births,
+        quarantined: &mut Vec<Region>,
+    ) -> Result<Found, OpenError> {
+        let Before { layout, settings, .. } = self;
+        let ends = if start.stopped.is_some() { Ends::Noted } else { Ends::Looked };
+        let mut queues = recovery::load_queues(layout, settings, births, ends)?;
+        let mut index = recovery::load_index(layout, settings, start.unclean)?;
+        let is_as_left = |stopped: &Progress| {
+            stopped.clean == Some(found_at_start(&queues, &index))
+                && ends_at(&segments, stopped.flushed())
+                && whole_ends::are_whole(&segments, stopped.flushed(), quarantined)
+        };
+        let clean = Maps::of(&queues, &index).read(&segments, || {
+            let stopped = start.stopped.filter(is_as_left)?;
+            let last_stored_at = whole_ends::newest_time(&segments, stopped.flushed(), stopped.stored_at());
+            Some(RecoveredLog { end: stopped.flushed(), last_stored_at })
+        })?;
+        // What the disk does not give of the log's end reads as zeros.
+        let clean = clean.filter(|_| !segments.iter().any(|segment| segment.is_broken()));
+        if clean.is_none() && ends == Ends::Noted {
+            queues = recovery::load_queues(layout, settings, births, Ends::Looked)?;
+        }
+        // After a clean stop whose derived files are not as it left them, nobody knows what is missing. After a crash the
+        // saved positions bound it, unless whole queues are gone, or the beginning of one: a log from which nothing has
+        // expired has all messages of a queue.
+        let queue_count = queues.iter().filter(|queue| queue.max().0 > 0).count() as u64;
+        let is_complete = segments.first().is_some_and(|oldest| oldest.start().0 == 0);
+        let lacks = queue_count < load_queue_count(layout)?
+            || (is_complete && queues.iter().any(|queue| first_in_files(queue) > 0));
+        let recovered = match clean {
+            Some(recovered) => {
+                tracing::info!(end = %recovered.end, "clean start, no scan needed");
+                recovered
+            }
+            None => Maps::of(&queues, &index).read(&segments, || {
+                recovery::recover(recovery::Recovery {
+                    layout,
+                    settings,
+                    segments: &segments,
+                    checkpoint: self.checkpoint,
+                    flushed: self.saved.newest.map(|progress| progress.flushed()),
+                    flushed_at_least: self.saved.at_least,
+                    whole: start.is_whole_wanted || lacks,
+                    topics,
+                    births,
+                    queues: &mut queues,
+                    index: &mut index,
+                    quarantined,
+                    save_interval: self.save_interval,
+                })
+            })??,
+        };
+        // Their unreadable places are known now, and the rest of them is to be read as ever.
+        let again = segments.into_iter().map(|segment| match segment.is_broken() {
+            true => Segment::open(segment.path(), segment.start()).map(Arc::new).map_err(io_at(segment.path())),
+            false => Ok(segment),
+        });
+        let segments = again.collect::<Result<_, _>>()?;
+        Ok(Found { queues, index, segments, recovered })
+    }
+}
+
+/// The derived files that were found, kept mapped for as long as they are read.
+struct Maps {
+    units: Vec<Arc<UnitFile>>,
+    index: Vec<Arc<SharedMap>>,
+}
+
+impl Maps {
+    fn of(queues: &[Arc<super::queues::QueueView>], index: &[Arc<SharedMap>]) -> Maps {
+        let units = queues.iter().flat_map(|queue| queue.files().as_ref().clone()).collect();
+        Maps { units, index: index.to_vec() }
+    }
+
+    /// Runs `access`, which reads these files and the segments. What the disk does not give of the log reads as zeros.
+    ///
+    /// # Errors
+    /// [`OpenError::Unreadable`] if the disk does not give all of a derived file, whatever came of `access`.
+    fn read<R>(&self, segments: &[Arc<Segment>], access: impl FnOnce() -> R) -> Result<R, OpenError> {
+        let units = self.units.iter().map(|file| file.map());
+        let maps: Vec<&SharedMap> = units.chain(self.index.iter().map(Arc::as_ref)).collect();
+        let outcome = over_faults(segments, &maps, access);
+        match maps.iter().find(|map| map.is_broken()) {
+            Some(broken) => Err(OpenError::Unreadable { path: broken.path().to_owned() }),
+            None => Ok(outcome),
+        }
+    }
+}
+
+/// Moves a derived file that the disk does not give out of the way, to where Java never looks. Until a start has built it
+/// anew, every start scans the whole log.
+fn set_aside(layout: &Layout, path: &Path) -> Result<(), OpenError> {
+    forget_clean_stop(layout, u64::MAX)?;
+    let folder = layout.unreadable();
+    let name = path.strip_prefix(layout.root()).unwrap_or(path).to_string_lossy().replace('/', "-");
+    let to = folder.join(name);
+    tracing::error!(path = %path.display(), to = %to.display(),
+        "the disk does not give all of this file; it is moved away and built anew from the log: check the disk");
+    let moved = disk::make_lasting_folders(&folder).and_then(|()| disk::rename(path, &to));
+    moved.and_then(|()| fsync_dir(path.parent().unwrap_or(layout.root()))).map_err(io_at(path))
 }
 
 /// What an earlier run did not get to: folders of deleted topics.
@@ -344,11 +459,9 @@ pub fn close(opened: &Closing) -> Result<(), OpenError> {
         ..opened.checkpoint
     };
     save_checkpoint(layout, &checkpoint)?;
-    let progress = Progress {
-        flushed: shared.flushed().0,
-        stored_at,
-        clean: Some(found_at_start(opened.queues, &opened.index_files)),
-    };
+    let found = || found_at_start(opened.queues, &opened.index_files);
+    let clean = Some(Maps::of(opened.queues, &opened.index_files).read(&[], found)?);
+    let progress = Progress { flushed: shared.flushed().0, stored_at, clean };
     progress.save(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
     let end = shared.flushed();
     // A segment made ahead that no roll reached is in no list.

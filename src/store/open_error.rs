@@ -47,6 +47,10 @@ pub enum OpenError {
         path: PathBuf,
         what: &'static str,
     },
+    /// The disk does not give all of a derived file: it is to be set aside, and built anew.
+    Unreadable {
+        path: PathBuf,
+    },
     /// A config file and its predecessor are both unreadable.
     Config {
         path: PathBuf,
@@ -109,6 +113,13 @@ impl fmt::Display for OpenError {
                 missing.display()
             ),
             OpenError::Foreign { path, what } => write!(f, "{}: {what}", path.display()),
+            OpenError::Unreadable { path } => {
+                write!(
+                    f,
+                    "{}: the disk does not give all of it; check the disk, and move the file away",
+                    path.display()
+                )
+            }
             OpenError::Config { path, why } => {
                 write!(f, "{}: {why}, and no readable .bak beside it; repair or remove the file", path.display())
             }

@@ -26,6 +26,7 @@ use super::queues::{QueueView, UnitRun};
 use super::scans::{CacheOrder, PageCache, Scans};
 use super::shared::{Health, PutFlush, Shared};
 use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
+use super::unreadable::Unreadable;
 use crate::format::record::{self, BadRecord, Header, RecordView};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, ReadFile, Segment};
@@ -41,6 +42,10 @@ const LOOKED_AT_MAX: usize = 16_384;
 const UNITS_AT_A_TIME: usize = 64;
 /// Units looked at in either direction for one whose record can be read, when a search by time meets one that cannot.
 const NEIGHBOURS_MAX: u64 = 800;
+/// Disks fail by blocks of this length, and the page cache reads no less.
+const BLOCK_LEN: usize = 4096;
+/// Read to see whether the disk gives anything.
+const PROBE_LEN: usize = 8;
 /// First read of a record whose length is not known.
 const PEEK_LEN: usize = 4096;
 /// Looks at the index for one query, if all that the earlier ones found are others with the same hash.
@@ -81,6 +86,11 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// Does the disk itself say that it cannot give this?
+    fn is_of_disk(&self) -> bool {
+        matches!(self, ReadError::Io { source, .. } if source.raw_os_error() == Some(libc::EIO))
+    }
+
     /// Has the message expired, so that its queue goes on behind it?
     pub fn is_expired(&self) -> bool {
         matches!(self, ReadError::OutOfRange { phy, min, .. } if phy < min)
@@ -141,6 +151,14 @@ pub struct Found {
     len: usize,
 }
 
+/// Records that were read.
+#[derive(Debug)]
+pub struct Loaded {
+    pub records: Bytes,
+    /// The first that could not be read, where the next get has to begin; `None`: behind all that were found.
+    pub goes_on_at: Option<QueueOffset>,
+}
+
 /// Where a message lies, as its unit says.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -176,6 +194,7 @@ struct Inner {
     /// On shard 0 only.
     index: Option<Rc<IndexBuilder>>,
     cold: ColdReads,
+    unreadable: Unreadable,
     queries: Places,
     scans: RefCell<Scans>,
     /// Carries out what the page cache is told.
@@ -194,6 +213,7 @@ impl ShardStore {
         ShardStore {
             inner: Rc::new(Inner {
                 cold: ColdReads::new(Arc::clone(&shared)),
+                unreadable: Unreadable::default(),
                 scans: RefCell::new(Scans::new(Arc::clone(&shared.scan_places))),
                 queries: Places::new(QUERIES_MAX),
                 cache_orders: Arc::default(),
@@ -703,18 +723,23 @@ impl Found {
     }
 
     /// Reads the records, from the disk where they are not in memory. What has expired meanwhile, or turns out to be no message
-    /// of the queue, is left out, so there may be none.
-    pub async fn load(self, reader: &Reader) -> Result<Bytes, ReadError> {
+    /// of the queue, is left out, so there may be none. So is what the disk does not give, after a few tries.
+    ///
+    /// # Errors
+    /// The first of them cannot be read; where a later one cannot, those before it are given.
+    pub async fn load(self, reader: &Reader) -> Result<Loaded, ReadError> {
         let (inner, began_us) = (Rc::clone(&self.inner), crate::io::steady_us());
         let loaded = self.read(reader).await;
         inner.submitter.traffic().note_get_time(crate::io::steady_us().saturating_sub(began_us));
         loaded
     }
 
-    async fn read(self, reader: &Reader) -> Result<Bytes, ReadError> {
+    async fn read(self, reader: &Reader) -> Result<Loaded, ReadError> {
         let shared = &self.inner.shared;
         let mut out = Vec::with_capacity(self.len);
         let mut index = 0;
+        // Those before it are read one by one: all at once failed.
+        let mut alone_to = 0;
         while index < self.pieces.len() {
             // Neighbours that one read of at most its maximum covers are read together.
             let first = self.pieces[index];
@@ -723,18 +748,41 @@ impl Found {
                 index += 1;
                 continue;
             };
+            if self.inner.unreadable.is_given_up(first.phy) {
+                index += 1;
+                continue;
+            }
             let mut end = first.end();
             let mut count = 1;
             while let Some(next) = self.pieces.get(index + count) {
                 let together = next.end().since(first.phy);
-                if next.phy < end || next.end() > segment.end() || together > ReadFile::READ_LEN_MAX as u64 {
+                let too_long = next.end() > segment.end() || together > ReadFile::READ_LEN_MAX as u64;
+                if next.phy < end || too_long || index < alone_to {
                     break;
                 }
                 end = next.end();
                 count += 1;
             }
             self.inner.note_read(reader, first.phy, end, true);
-            let block = self.inner.bytes(reader, &segment, first.phy, end.since(first.phy) as usize).await?;
+            let block = match self.inner.bytes(reader, &segment, first.phy, end.since(first.phy) as usize).await {
+                Ok(block) => block,
+                Err(ReadError::Io { .. }) if count > 1 => {
+                    alone_to = index + count;
+                    continue;
+                }
+                Err(error) if error.is_of_disk() && out.is_empty() => {
+                    if !self.inner.give_up(reader, &segment, first.phy, &error).await {
+                        return Err(error);
+                    }
+                    index += 1;
+                    continue;
+                }
+                // It is the first of the next get.
+                Err(_) if !out.is_empty() => {
+                    return Ok(Loaded { records: Bytes::from(out), goes_on_at: Some(first.queue_offset) });
+                }
+                Err(error) => return Err(error),
+            };
             for piece in &self.pieces[index..index + count] {
                 let from = piece.phy.since(first.phy) as usize;
                 let bytes = &block[from..from + piece.len as usize];
@@ -748,16 +796,17 @@ impl Found {
             }
             index += count;
         }
-        Ok(Bytes::from(out))
+        Ok(Loaded { records: Bytes::from(out), goes_on_at: None })
     }
 
-    /// Do these bytes begin as the record that a piece stands for? A stale unit must never show another queue's message.
+    /// Do these bytes begin as the record that a piece stands for, and do its parts fit together? A stale unit must never
+    /// show another queue's message, and a client takes a record apart by the same lengths.
     fn is_record(&self, piece: &Piece, bytes: &[u8]) -> bool {
         let Some(place) = record::peek_place(bytes) else { return false };
         let itself = place.total_len == piece.len && place.phy == piece.phy;
         let of_queue = place.queue_offset == piece.queue_offset && place.queue_id == self.queue_id;
         // Java can dispatch one record to several queues, of which it knows only the first.
-        itself && (of_queue || is_dispatched_to_many(bytes))
+        itself && record::lengths_add_up(bytes) && (of_queue || is_dispatched_to_many(bytes))
     }
 }
 
@@ -893,10 +942,34 @@ impl Inner {
         if self.shared.damaged.end_behind(phy).is_some() {
             return Err(ReadError::Damaged { phy, path: segment.path().to_owned() });
         }
+        let damaged = || ReadError::Damaged { phy, path: segment.path().to_owned() };
+        if self.unreadable.is_given_up(phy) {
+            return Err(damaged());
+        }
+        match self.read_record_at(reader, &segment, phy, max).await {
+            Err(error) if error.is_of_disk() && self.give_up(reader, &segment, phy, &error).await => Err(damaged()),
+            read => read,
+        }
+    }
+
+    async fn read_record_at(
+        &self,
+        reader: &Reader,
+        segment: &Arc<Segment>,
+        phy: PhyOffset,
+        max: PhyOffset,
+    ) -> Result<Vec<u8>, ReadError> {
         // Never look behind what is shown: the bytes there may still change.
         let end = segment.end().min(max);
         let peek_len = PEEK_LEN.min(end.since(phy) as usize);
-        let head = self.bytes(reader, &segment, phy, peek_len).await?;
+        // What follows the record may be what the disk does not give: then no more than the block in which it begins.
+        let in_block = BLOCK_LEN - (phy.0 % BLOCK_LEN as u64) as usize;
+        let head = match self.bytes(reader, segment, phy, peek_len).await {
+            Err(error) if error.is_of_disk() && in_block < peek_len => {
+                self.bytes(reader, segment, phy, in_block).await?
+            }
+            head => head?,
+        };
         let no_record = |why| ReadError::NoRecord { phy, why };
         let len = match record::peek_header(&head).map_err(no_record)? {
             Header::Record { total_len } if u64::from(total_len) <= end.since(phy) => total_len as usize,
@@ -906,12 +979,33 @@ impl Inner {
             Header::Blank { .. } | Header::Zero => return Err(no_record(BadRecord::TotalLen { found: 0 })),
         };
         let bytes =
-            if len <= head.len() { head[..len].to_vec() } else { self.bytes(reader, &segment, phy, len).await? };
+            if len <= head.len() { head[..len].to_vec() } else { self.bytes(reader, segment, phy, len).await? };
         let view = RecordView::parse(&bytes).map_err(no_record)?;
         if view.phy() != phy || !view.check_crc() {
             return Err(ReadError::Damaged { phy, path: segment.path().to_owned() });
         }
         Ok(bytes)
+    }
+
+    /// The disk did not give this record. True: it has been tried often enough, and is stepped over from now on.
+    ///
+    /// Not while the disk gives nothing else of the file either: then it is the disk that is away, and not one sector.
+    async fn give_up(&self, reader: &Reader, segment: &Arc<Segment>, phy: PhyOffset, error: &ReadError) -> bool {
+        if !self.unreadable.failed(phy, crate::io::steady_ms()) {
+            return false;
+        }
+        let last_block = segment.end().since(segment.start()).saturating_sub(BLOCK_LEN as u64);
+        let mut gives_others = false;
+        for at in [0, last_block] {
+            let read = self.cold.read(reader, segment.path(), || segment.to_read(), at, PROBE_LEN).await;
+            gives_others |= read.is_ok();
+        }
+        if gives_others && self.unreadable.give_up(phy) {
+            self.shared.counters.records_unreadable.add(1);
+            tracing::error!(path = %segment.path().display(), phy_offset = %phy, %error,
+                "the disk does not give this message; it is stepped over: check the disk");
+        }
+        gives_others
     }
 
     /// Tells the scans of a read, and has the page cache told what they want of it.

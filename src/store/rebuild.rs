@@ -76,7 +76,7 @@ pub fn rebuild(settings: StoreSettings, plan: &RebuildPlan, memory_len: u64) -> 
 }
 
 /// From here on a start that finds less than there was scans the whole log.
-fn forget_clean_stop(layout: &Layout, queue_count: u64) -> Result<(), OpenError> {
+pub(super) fn forget_clean_stop(layout: &Layout, queue_count: u64) -> Result<(), OpenError> {
     let path = layout.flushed();
     if let Some(progress) = Progress::load(&path).map_err(io_at(&path))?.newest {
         // Twice, so that the older copy does not say it either.

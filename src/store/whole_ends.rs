@@ -16,8 +16,8 @@ pub fn are_whole(segments: &[Arc<Segment>], end: PhyOffset, known: &[Region]) ->
     let is_known =
         |at: PhyOffset| known.iter().any(|region| region.is_damaged() && (region.start()..region.end()).contains(&at));
     let begins = |segment: &Segment| {
-        let first = RecordView::parse(segment.bytes());
-        first.is_ok_and(|first| first.phy() == segment.start()) || is_known(segment.start())
+        let is_first = |first: RecordView<'_>| first.phy() == segment.start();
+        is_known(segment.start()) || RecordView::parse(segment.bytes()).is_ok_and(is_first)
     };
     let bad = segments.iter().take_while(|segment| segment.start() < end).find(|segment| !begins(segment));
     if let Some(bad) = bad {
@@ -25,7 +25,7 @@ pub fn are_whole(segments: &[Arc<Segment>], end: PhyOffset, known: &[Region]) ->
         return false;
     }
     let ends =
-        newest_record(segments, end).is_some() || end.0.checked_sub(1).is_none_or(|last| is_known(PhyOffset(last)));
+        end.0.checked_sub(1).is_none_or(|last| is_known(PhyOffset(last))) || newest_record(segments, end).is_some();
     let is_empty = segments.first().is_none_or(|oldest| oldest.start() >= end);
     if !ends && !is_empty {
         tracing::warn!(%end, "no whole record ends where the log ended at the last stop, which was clean; scanning");

@@ -47,8 +47,9 @@ const HELD_UNITS_MAX: usize = 1 << 18;
 const WAITING_KEYS_MAX: usize = 1 << 20;
 /// Pause after a segment could not be made.
 const PREPARE_RETRY: Duration = Duration::from_millis(500);
-/// A put waits this long for a segment that is being made, below the 3 s after which clients give up.
-const PREPARE_LIMIT: Duration = Duration::from_millis(2500);
+/// A turn waits for a segment that is being made until its oldest put is this old, in ms: below the 3 s after which clients
+/// give up.
+const PREPARE_LIMIT_MS: u64 = 2500;
 /// How often deadlines are looked at while something waits, in ms.
 const TICK_MS: u64 = 50;
 
@@ -153,7 +154,8 @@ enum Ahead {
     #[default]
     None,
     Ready(Prepared),
-    /// It could not be made a moment ago: puts that need it are refused at once, not each after a wait.
+    /// It could not be made a moment ago, or takes longer than a turn may wait: puts that need it are refused at once, not
+    /// each after a wait.
     Failed,
 }
 
@@ -249,8 +251,26 @@ struct Staged {
     end: PhyOffset,
     pieces: Vec<Piece>,
     group: Group,
+    /// When the turn waits for a segment no longer (steady ms).
+    segment_deadline_ms: u64,
     /// Answers that do not wait for a flush, by shard.
     immediate: Vec<ReplyBatch>,
+    /// Answers that do not even wait for the write.
+    refused: Vec<ReplyBatch>,
+}
+
+impl Staged {
+    /// Has a put got its place in the log?
+    fn is_begun(&self) -> bool {
+        self.pieces.iter().any(|piece| !piece.bytes.is_empty())
+    }
+}
+
+/// Why a put gets no place in the log now.
+enum NoRoom {
+    Refused(PutStatus),
+    /// Its segment is not there yet, and puts before it shall not wait for that: it is the next turn's.
+    Later,
 }
 
 impl Writer {
@@ -277,7 +297,7 @@ impl Writer {
                     if is_dma { crate::io::write_first_block(&path) } else { Ok(()) }
                 };
                 blocking.run(ready).await?;
-                open_log_file(&shared, &layout, first, start.end).await?
+                open_log_file(&shared, &layout, &blocking, first, start.end).await?
             }
             None => {
                 let made = make_segment(&shared, &layout, &blocking, first).await?;
@@ -456,7 +476,8 @@ impl Writer {
             self.answer_all(batches, PutStatus::ServiceNotAvailable);
             return;
         }
-        let Staged { start, end, pieces, mut group, immediate } = self.stage(batches).await;
+        let Staged { start, end, pieces, mut group, immediate, refused, .. } = self.stage(batches).await;
+        self.send_replies(refused);
         if pieces.is_empty() {
             self.send_replies(immediate);
             return;
@@ -521,22 +542,30 @@ impl Writer {
         self.wake_zeroer();
     }
 
-    /// Numbers every put and lays the bytes out by segment.
-    async fn stage(&self, batches: VecDeque<(usize, SubmitBatch)>) -> Staged {
+    /// Numbers every put and lays the bytes out by segment. What must wait for a segment behind numbered ones is left to
+    /// the next turn.
+    async fn stage(&self, mut batches: VecDeque<(usize, SubmitBatch)>) -> Staged {
         let settings = &self.shared.settings;
         let shards = self.replies.len();
         let now_ms = crate::io::steady_ms();
         let start = self.end.borrow().at();
         let stored_at = self.end.borrow_mut().stored_at(crate::io::now());
+        let oldest_ms = batches.iter().map(|(_, batch)| batch.opened_ms).min().unwrap_or(0);
+        let in_time = batches.iter().map(|(_, batch)| batch.opened_ms);
+        let in_time = in_time.filter(|opened_ms| now_ms.saturating_sub(*opened_ms) <= settings.put_wait_ms_max);
+        // Of those that are not refused for their age. Clients count from when they sent.
+        let arrived_ms = in_time.min().unwrap_or(now_ms);
         let mut staged = Staged {
             start,
             end: start,
             pieces: Vec::with_capacity(1),
+            segment_deadline_ms: arrived_ms + PREPARE_LIMIT_MS,
             immediate: (0..shards).map(|_| ReplyBatch::default()).collect(),
+            refused: (0..shards).map(|_| ReplyBatch::default()).collect(),
             group: Group {
                 end: start,
                 waiter: None,
-                deadline_ms: now_ms + settings.sync_timeout_ms,
+                deadline_ms: arrived_ms + settings.sync_timeout_ms,
                 write_flushes: false,
                 written: false,
                 waiting: (0..shards).map(|_| ReplyBatch::default()).collect(),
@@ -546,10 +575,10 @@ impl Writer {
             },
         };
         let queued: usize = batches.iter().map(|(_, batch)| batch.puts.len()).sum();
-        self.shared.set_turn_opened(batches.iter().map(|(_, batch)| batch.opened_ms).min().unwrap_or(0));
+        self.shared.set_turn_opened(oldest_ms);
         self.stages.borrow_mut().record_count(queued);
         let only = batches.len() == 1;
-        for (shard, mut batch) in batches {
+        'batches: while let Some((shard, mut batch)) = batches.pop_front() {
             let waited_ms = now_ms.saturating_sub(batch.opened_ms);
             let mut records = std::mem::take(&mut batch.records);
             let mut bytes = std::mem::take(&mut batch.bytes);
@@ -572,11 +601,9 @@ impl Writer {
                 }
                 staged.pieces.push(Piece { file, at: start, bytes });
             } else {
-                for put in &batch.puts {
+                for (index, put) in batch.puts.iter().enumerate() {
                     let metas = &records[at_record..at_record + put.records as usize];
                     let source = at_byte..at_byte + put.len as usize;
-                    at_record += put.records as usize;
-                    at_byte = source.end;
                     let refused = if waited_ms > settings.put_wait_ms_max {
                         Some(PutStatus::Busy {
                             waited_ms: waited_ms as u32,
@@ -586,13 +613,26 @@ impl Writer {
                     } else if self.is_retired(put.queue) {
                         Some(PutStatus::QueueGone)
                     } else {
-                        self.make_room(u64::from(put.len), &mut staged).await
+                        match self.make_room(u64::from(put.len), &mut staged).await {
+                            Ok(()) => None,
+                            Err(NoRoom::Refused(status)) => Some(status),
+                            Err(NoRoom::Later) => {
+                                batch.puts.drain(..index);
+                                records.drain(..at_record);
+                                bytes.drain(..at_byte);
+                                (batch.records, batch.bytes) = (records, bytes);
+                                batches.push_front((shard, batch));
+                                break 'batches;
+                            }
+                        }
                     };
+                    at_record += put.records as usize;
+                    at_byte = source.end;
                     if let Some(PutStatus::Busy { .. }) = refused {
                         self.shared.counters.puts_expired.add(1);
                     }
                     match refused {
-                        Some(status) => staged.immediate[shard].replies.push(refusal(put, status)),
+                        Some(status) => staged.refused[shard].replies.push(refusal(put, status)),
                         None => {
                             let piece = staged.pieces.last_mut().expect("make_room opened one");
                             let from = piece.bytes.len();
@@ -618,6 +658,9 @@ impl Writer {
                 staged.immediate[shard].spent = Some(batch);
             }
         }
+        let mut gathered = self.gathered.borrow_mut();
+        batches.into_iter().rev().for_each(|batch| gathered.push_front(batch));
+        drop(gathered);
         staged.pieces.retain(|piece| !piece.bytes.is_empty());
         staged.end = self.end.borrow().at();
         staged.group.end = staged.end;
@@ -650,18 +693,23 @@ impl Writer {
         Rc::clone(self.files.borrow().back().expect("a segment is always open"))
     }
 
-    /// Sees to it that the last piece can take `len` bytes: rolls to the next segment if it must.
-    async fn make_room(&self, len: u64, staged: &mut Staged) -> Option<PutStatus> {
+    /// Sees to it that the last piece can take `len` bytes: rolls to the next segment if it must, and waits for that if
+    /// nobody has a place in this turn yet.
+    async fn make_room(&self, len: u64, staged: &mut Staged) -> Result<(), NoRoom> {
+        let not_created = NoRoom::Refused(PutStatus::SegmentNotCreated);
         let place = self.end.borrow().place(len);
         match place {
-            Place::TooLarge { .. } => return Some(PutStatus::SegmentNotCreated),
+            Place::TooLarge { .. } => return Err(not_created),
             Place::Here(at) => {
                 if staged.pieces.is_empty() {
                     staged.pieces.push(Piece { file: self.current_file(), at, bytes: Vec::new() });
                 }
             }
             Place::NextSegment { blank_at, blank_len, at } => {
-                let Some(next) = self.next_segment().await else { return Some(PutStatus::SegmentNotCreated) };
+                if staged.is_begun() && matches!(*self.ahead.borrow(), Ahead::None) {
+                    return Err(NoRoom::Later);
+                }
+                let Some(next) = self.next_segment(staged.segment_deadline_ms).await else { return Err(not_created) };
                 if staged.pieces.is_empty() {
                     staged.pieces.push(Piece { file: self.current_file(), at: blank_at, bytes: Vec::new() });
                 }
@@ -674,7 +722,7 @@ impl Writer {
                 staged.pieces.push(Piece { file: next.file, at, bytes: Vec::new() });
             }
         }
-        None
+        Ok(())
     }
 
     /// Gives a put its offsets, patches its records, and notes its answer and dispatch entries.
@@ -939,12 +987,20 @@ impl Writer {
     /// again before a restart.
     fn poison(&self, what: &'static str, path: &Path, error: &io::Error) {
         if self.shared.is_poisoned() {
-            return;
+            return self.give_up();
         }
         let at = self.commit.borrow().flushed();
         tracing::error!(path = %path.display(), flushed = %at, %error, "commit log {what} failed; the node takes no messages until it is restarted");
         let why = error.to_string();
         self.shared.set_poison(Poison { what, path: path.to_owned(), why, flushed: at });
+        self.give_up();
+    }
+
+    /// What a poisoned log comes with, whoever poisoned it.
+    fn give_up(&self) {
+        if self.commit.borrow().is_poisoned() {
+            return;
+        }
         self.shown.wake();
         let mut actions = Vec::new();
         self.commit.borrow_mut().step(Event::FlushFailed, &mut actions);
@@ -1032,6 +1088,10 @@ impl Writer {
             self.busy.wait().await;
             while self.shared.turn_since_ms() != 0 || self.commit.borrow().has_waiters() {
                 crate::io::sleep(Duration::from_millis(TICK_MS)).await;
+                if self.shared.is_poisoned() {
+                    // Also by who found that the store is not in its place.
+                    self.give_up();
+                }
                 let now_ms = crate::io::steady_ms();
                 self.answer_overdue(now_ms);
                 let limit = self.shared.settings.put_wait_ms_max;
@@ -1092,9 +1152,9 @@ impl Writer {
         }
     }
 
-    /// The next segment, waited for if it is not ready; nothing if it cannot be made, or not within a bounded time.
-    async fn next_segment(&self) -> Option<Prepared> {
-        let deadline_ms = crate::io::steady_ms() + PREPARE_LIMIT.as_millis() as u64;
+    /// The next segment, waited for if it is not ready; nothing if it cannot be made, or not by `deadline_ms`. Then nobody
+    /// waits again until [`Writer::run_preparer`], which is still at it, has it.
+    async fn next_segment(&self, deadline_ms: u64) -> Option<Prepared> {
         loop {
             let ahead = self.ahead.take();
             match ahead {
@@ -1106,7 +1166,14 @@ impl Writer {
                 Ahead::None => self.prepare.wake(),
             }
             let left_ms = deadline_ms.saturating_sub(crate::io::steady_ms());
-            crate::io::within(Duration::from_millis(left_ms), self.ahead_changed.wait()).await?;
+            let changed = crate::io::within(Duration::from_millis(left_ms), self.ahead_changed.wait()).await;
+            if changed.is_none() && matches!(*self.ahead.borrow(), Ahead::None) {
+                let start = self.current_file().start().advance(self.shared.settings.segment_len);
+                let path = self.layout.segment(start);
+                tracing::error!(path = %path.display(), "the next commit log segment is not made in time; what needs it is refused until it is");
+                *self.ahead.borrow_mut() = Ahead::Failed;
+                return None;
+            }
         }
     }
 
@@ -1193,11 +1260,17 @@ fn failed(mut batch: ReplyBatch) -> ReplyBatch {
     batch
 }
 
-async fn open_log_file(shared: &Shared, layout: &Layout, start: PhyOffset, end: PhyOffset) -> io::Result<Rc<LogFile>> {
+async fn open_log_file(
+    shared: &Shared,
+    layout: &Layout,
+    blocking: &Blocking,
+    start: PhyOffset,
+    end: PhyOffset,
+) -> io::Result<Rc<LogFile>> {
     let settings = &shared.settings;
     let sync_call = settings.sync_call.unwrap_or(SyncCall::Fdatasync);
     let path = layout.segment(start);
-    LogFile::open(&path, start, settings.segment_len, end, settings.append, sync_call).await.map(Rc::new)
+    LogFile::open(blocking, &path, start, settings.segment_len, end, settings.append, sync_call).await.map(Rc::new)
 }
 
 async fn make_segment(
@@ -1217,7 +1290,7 @@ async fn make_segment(
             Segment::open(&path, start)
         })
         .await?;
-    let file = open_log_file(shared, layout, start, start).await?;
+    let file = open_log_file(shared, layout, blocking, start, start).await?;
     Ok(Prepared { file, segment: Arc::new(segment) })
 }
 

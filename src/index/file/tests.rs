@@ -16,7 +16,7 @@ fn create(bytes: &mut [u8], (slots, units): (u32, u32)) -> IndexFileMut<'_> {
     IndexFileMut::create(bytes, slots, units).expect("a whole file")
 }
 
-fn open(bytes: &[u8], (slots, units): (u32, u32)) -> IndexFile<'_> {
+fn open(bytes: &[u8], (slots, units): (u32, u32)) -> IndexFile<&[u8]> {
     IndexFile::open(bytes, slots, units).expect("a whole file")
 }
 

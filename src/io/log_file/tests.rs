@@ -1,11 +1,14 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use glommio::LocalExecutor;
 
 use super::*;
+use crate::io::disk::{Answer, Change};
+use crate::io::tap::{Tap, Watch};
 use crate::io::{Segment, create_full_length, write_first_block};
 
 const MODES: [AppendMode; 3] = [AppendMode::Buffered, AppendMode::Mmap, AppendMode::Dma];
@@ -38,7 +41,44 @@ async fn open(path: &Path, len: u64, end: u64, mode: AppendMode, call: SyncCall)
     if mode == AppendMode::Dma {
         write_first_block(path).unwrap();
     }
-    LogFile::open(path, PhyOffset(0), len, PhyOffset(end), mode, call).await.unwrap()
+    let blocking = Blocking::new(|job| job());
+    LogFile::open(&blocking, path, PhyOffset(0), len, PhyOffset(end), mode, call).await.unwrap()
+}
+
+/// Changes that a file's opening makes, and whether the helper thread makes them.
+struct OnHelper {
+    works: Arc<AtomicBool>,
+    seen: RefCell<Vec<bool>>,
+}
+
+impl Tap for OnHelper {
+    fn ask(&self, _: &Change<'_>) -> io::Result<Answer> {
+        self.seen.borrow_mut().push(self.works.load(Ordering::Relaxed));
+        Ok(Answer::Do)
+    }
+}
+
+#[test]
+fn a_segment_is_mapped_on_the_helper_thread() {
+    const LEN: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("segment");
+    create_full_length(&path, LEN).unwrap();
+    let works = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&works);
+    let blocking = Blocking::new(move |job| {
+        noted.store(true, Ordering::Relaxed);
+        job();
+        noted.store(false, Ordering::Relaxed);
+    });
+    let tap = Rc::new(OnHelper { works, seen: RefCell::default() });
+    let watch = Watch::start(Rc::clone(&tap) as _);
+    let start = PhyOffset(0);
+    let file = run(LogFile::open(&blocking, &path, start, LEN, start, AppendMode::Mmap, SyncCall::Fdatasync)).unwrap();
+    assert_eq!(file.mode(), AppendMode::Mmap);
+    drop(watch);
+    let seen = tap.seen.take();
+    assert!(!seen.is_empty() && seen.iter().all(|on_helper| *on_helper), "{seen:?}");
 }
 
 #[test]

@@ -54,7 +54,8 @@ fn start(opened: &OpenedStore, settings: ExpirySettings, levels: DiskRule, durab
     let disks = DiskWatch::new(&opened.layout, levels);
     let durable = vec![Arc::new(AtomicI64::new(i64::MAX)), Arc::new(AtomicI64::new(durable_up_to))];
     let on_moved = Box::new(move || told.set(told.get() + 1));
-    let expiry = Expiry::new(shared, blocking, settings, disks, durable, index, on_moved);
+    let expiry =
+        Expiry::new(shared, blocking, settings, (disks, StorePlace::new(&opened.layout)), durable, index, on_moved);
     let task = glommio::spawn_local(Rc::clone(&expiry).run());
     Running { expiry, moved, task }
 }
@@ -254,4 +255,66 @@ fn index_files_go_with_the_segments_that_they_lead_to_and_the_last_stays() {
         until("the last stays", || store.index_files() == before[before.len() - 1..]).await;
         task.cancel().await;
     });
+}
+
+#[test]
+fn an_index_file_that_the_disk_does_not_give_stays_and_fails_the_queries_that_need_it() {
+    let mut store = TestStore::new();
+    store.settings.index_entries = 40;
+    for _ in 0..13 * 7 {
+        store.put("A", 0, 400);
+    }
+    let opened = store.open().unwrap();
+    let before = store.index_files();
+    // Behind the mappings: touching the first byte of either is a fault now.
+    for path in [&before[0], &before[before.len() - 1]] {
+        std::fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap();
+    }
+    LocalExecutor::default().run(async {
+        let Running { expiry, task, .. } = start(&opened, SETTINGS, LEVELS, i64::MAX);
+        for _ in 0..2 {
+            expiry.index.expire(store.end).await;
+            assert_eq!((store.index_files(), expiry.index.files().len()), (before.clone(), before.len()));
+        }
+        let key = store.sent[0].keys[0];
+        let error = expiry.index.find(key, PhyOffset(u64::MAX), 10, 0, i64::MAX).await.unwrap_err().to_string();
+        assert!(error.contains(before[before.len() - 1].to_str().unwrap()), "{error}");
+        task.cancel().await;
+    });
+}
+
+/// What is appended to a file without a name is lost, and no write or sync fails.
+#[test]
+fn a_store_that_is_taken_away_under_the_node_takes_no_more_messages() {
+    type TakeAway = fn(&TestStore);
+    let cases: [(bool, TakeAway); 4] = [
+        (true, |store| fs::remove_file(store.segment(12 * SEGMENT_LEN)).unwrap()),
+        (true, |store| {
+            let copy = store.root().join("copy");
+            fs::copy(store.segment(12 * SEGMENT_LEN), &copy).unwrap();
+            fs::rename(copy, store.segment(12 * SEGMENT_LEN)).unwrap();
+        }),
+        (false, |store| fs::remove_dir_all(store.root()).unwrap()),
+        (false, |store| {
+            let moved = store.root().with_extension("moved");
+            fs::rename(store.root(), &moved).unwrap();
+            fs::create_dir(store.root()).unwrap();
+            fs::remove_dir_all(moved).unwrap();
+        }),
+    ];
+    for (is_segment, take_away) in cases {
+        let store = filled();
+        let opened = store.open().unwrap();
+        LocalExecutor::default().run(async {
+            let running = start(&opened, SETTINGS, LEVELS, i64::MAX);
+            crate::io::sleep(Duration::from_millis(150)).await;
+            assert_eq!(opened.shared.refusal(), None, "it is in its place");
+            take_away(&store);
+            until("it is missed", || opened.shared.is_poisoned()).await;
+            let refusal = opened.shared.refusal().unwrap();
+            let path = if is_segment { store.segment(12 * SEGMENT_LEN) } else { store.root().to_owned() };
+            assert!(refusal.contains(&format!("({}:", path.display())), "{refusal}");
+            running.task.cancel().await;
+        });
+    }
 }

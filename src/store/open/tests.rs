@@ -170,6 +170,13 @@ fn abort_holds_the_process_id_while_the_store_is_open_and_goes_at_a_clean_stop()
 }
 
 #[test]
+fn a_new_store_has_a_checkpoint_before_its_first_message() {
+    let store = TestStore::new();
+    let _opened = store.open().unwrap();
+    assert_eq!(fs::read(store.layout().checkpoint()).unwrap(), [0; 4096]);
+}
+
+#[test]
 fn a_checkpoint_that_is_missing_short_or_zero_costs_time_and_no_message() {
     let damage: [fn(&std::path::Path); 5] = [
         |path| fs::remove_file(path).unwrap(),

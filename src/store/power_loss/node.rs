@@ -141,6 +141,7 @@ impl Node {
         let keeper = Keeper {
             shared: Arc::clone(&shared),
             layout: layout.clone(),
+            place: crate::store::StorePlace::new(&layout),
             blocking: blocking.clone(),
             durable_up_to: durable_up_to.into_iter().chain([index_durable_up_to]).collect(),
             index_full_up_to: full_up_to,
@@ -406,7 +407,7 @@ async fn read(world: &World, store: &ShardStore, queue: &Arc<QueueView>, from: u
     let mut bytes = BytesMut::new();
     if !got.found.copy_if_resident(&mut bytes) {
         let loaded = got.found.load(&reader).await.map_err(|error| format!("a read in {}: {error}", queue.key()))?;
-        bytes.extend_from_slice(&loaded);
+        bytes.extend_from_slice(&loaded.records);
     }
     if world.disk.is_off() {
         return Ok(());

@@ -1,11 +1,14 @@
 //! The log's tail: cut off behind its end, and brought onto stable storage before it.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
 use super::super::quarantine::{self, Kind, Region, nonzero_ranges};
-use crate::io::{Segment, disk};
+use crate::io::{Segment, disk, written_ranges};
 use crate::types::PhyOffset;
 
 /// Zeroes everything behind the log's end (rule R3) and syncs. What is not zero is copied to quarantine first, and put on
@@ -18,6 +21,9 @@ pub fn cut_tail(
 ) -> Result<(), OpenError> {
     for segment in segments.iter().filter(|segment| segment.end() > end) {
         let path = segment.path();
+        if segment.is_broken() {
+            zero_unreadable(segment, end).map_err(io_at(path))?;
+        }
         let from = end.max(segment.start()).since(segment.start());
         let stale = nonzero_ranges(segment, from, segment.bytes().len() as u64).map_err(io_at(path))?;
         if stale.is_empty() {
@@ -53,6 +59,27 @@ pub fn cut_tail(
         disk::sync(&file, path).map_err(io_at(path))?;
     }
     Ok(())
+}
+
+/// Writes zeros over the blocks at and behind the log's end that the disk does not give. They read as zeros before this, and
+/// a disk takes most of such blocks back once they are written; an append that has to read one first would fail.
+fn zero_unreadable(segment: &Segment, end: PhyOffset) -> io::Result<()> {
+    const BLOCK: usize = 4096;
+    let (path, len) = (segment.path(), segment.bytes().len() as u64);
+    let (file, read) = (disk::open_to_write(path)?, File::open(path)?);
+    let from = end.max(segment.start()).since(segment.start()) / BLOCK as u64 * BLOCK as u64;
+    let mut block = [0; BLOCK];
+    for (at, len) in written_ranges(&read, from, len)? {
+        for at in (at..at + len).step_by(BLOCK) {
+            let part = BLOCK.min((segment.end().since(segment.start()) - at) as usize);
+            if read.read_exact_at(&mut block[..part], at).is_err() {
+                tracing::warn!(path = %path.display(), at, len = part, "unreadable behind the end of the log; zeroed");
+                block.fill(0);
+                disk::write_at(&file, path, &block[..part], at)?;
+            }
+        }
+    }
+    disk::sync(&file, path)
 }
 
 /// Brings what the scan found from `from` on onto stable storage. What a killed process wrote may be in the page cache

@@ -46,9 +46,9 @@ pub fn load_queues(
                 continue;
             };
             let key = QueueKey::new(topic.as_str(), queue_id);
-            let files = load_queue_files(&root, &dir, settings.consumequeue_len)?;
-            let (files, max) = written_end(files, ends);
-            if newest_unit(&files, max).is_some_and(|newest| births.is_old(&topic, newest.phy)) {
+            let mut files = load_queue_files(&root, &dir, settings.consumequeue_len)?;
+            let (max, newest) = written_end(&mut files, ends)?;
+            if newest.is_some_and(|newest| births.is_old(&topic, newest.phy)) {
                 drop(files);
                 remove_old(&root.join(&topic), &dir)?;
                 continue;
@@ -59,11 +59,6 @@ pub fn load_queues(
         }
     }
     Ok(queues)
-}
-
-/// The unit before the end of a queue.
-fn newest_unit(files: &[Arc<UnitFile>], max: QueueOffset) -> Option<Unit> {
-    files.last()?.unit(QueueOffset(max.0.checked_sub(1)?))
 }
 
 /// Removes the folder of a queue whose topic was deleted before its present messages were sent: a crash came before it was
@@ -156,21 +151,32 @@ pub(super) fn segment_start(path: &Path) -> Option<u64> {
     path.file_name().and_then(|name| name.to_str()).and_then(names::parse_segment_name)
 }
 
-/// The files that hold units (later ones are left out), and the queue offset behind the last unit.
-fn written_end(mut files: Vec<Arc<UnitFile>>, ends: Ends) -> (Vec<Arc<UnitFile>>, QueueOffset) {
+/// The queue offset behind the last unit, and that unit; files behind it are taken out.
+///
+/// # Errors
+/// [`OpenError::Unreadable`].
+fn written_end(files: &mut Vec<Arc<UnitFile>>, ends: Ends) -> Result<(QueueOffset, Option<Unit>), OpenError> {
     while let Some(last) = files.last() {
-        let bytes = last.map().bytes(0, last.map().len());
-        let units = match ends {
-            Ends::Noted => crate::queue::written_units_by_bisection(bytes),
-            Ends::Looked => crate::queue::written_units(bytes),
-        };
-        if units > 0 || files.len() == 1 {
+        let look = || {
+            let bytes = last.map().bytes(0, last.map().len());
+            let units = match ends {
+                Ends::Noted => crate::queue::written_units_by_bisection(bytes),
+                Ends::Looked => crate::queue::written_units(bytes),
+            };
             let max = last.first().advance(units as u64);
-            return (files, max);
+            (units, max, max.0.checked_sub(1).and_then(|newest| last.unit(QueueOffset(newest))))
+        };
+        let (units, max, newest) = last.map().guarded(look).map_err(|_| unreadable(last.map()))?;
+        if units > 0 || files.len() == 1 {
+            return Ok((max, newest));
         }
         files.pop();
     }
-    (files, QueueOffset(0))
+    Ok((QueueOffset(0), None))
+}
+
+fn unreadable(map: &SharedMap) -> OpenError {
+    OpenError::Unreadable { path: map.path().to_owned() }
 }
 
 /// Opens the index files, oldest first. After an unclean stop the newest is repaired.
@@ -215,14 +221,18 @@ pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> R
     if let Some(last) = files.last()
         && unclean
     {
-        let used = index_file::unit_at(slots, index_header(last).next_unit.min(units));
-        last.reserve(used).map_err(io_at(last.path()))?;
-        // SAFETY: no core runs yet; nobody else looks at the file.
-        let bytes = unsafe { last.whole_mut() };
-        index::repair(bytes, slots, units);
-        zero_unused_entries(last, slots).map_err(io_at(last.path()))?;
+        last.guarded(|| repair(last, slots, units)).map_err(|_| unreadable(last))??;
     }
     Ok(files)
+}
+
+fn repair(file: &SharedMap, slots: u32, units: u32) -> Result<(), OpenError> {
+    let used = index_file::unit_at(slots, index_header(file).next_unit.min(units));
+    file.reserve(used).map_err(io_at(file.path()))?;
+    // SAFETY: no core runs yet; nobody else looks at the file.
+    let bytes = unsafe { file.whole_mut() };
+    index::repair(bytes, slots, units);
+    zero_unused_entries(file, slots).map_err(io_at(file.path()))
 }
 
 /// The first message of each queue that the log still holds.

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::super::births::Births;
 use super::super::layout::Layout;
@@ -15,6 +16,7 @@ use super::super::open_error::{OpenError, io_at};
 use super::super::queues::{QueueView, UnitFile, handle, queue_dir};
 use super::super::shared::StoreSettings;
 use super::damage::{Claim, Damage, Damaged};
+use super::scan::PROGRESS_INTERVAL;
 use super::unit_files::{
     cut_queue, drop_files, invalid, remove_files_behind, rewrite_unit, store_unit, sync_queue_folders, sync_units,
     unit_in_files,
@@ -24,10 +26,12 @@ use crate::format::config_files::TopicsFile;
 use crate::format::names;
 use crate::format::record::{self, RecordView, sys_flag};
 use crate::format::unit::{UNIT_LEN, Unit};
-use crate::io::{Segment, SharedMap};
+use crate::io::{Segment, SharedMap, disk};
 use crate::log::readable_records;
 use crate::types::{PhyOffset, QueueKey, QueueOffset, TagsCode, properties};
 
+/// So many queues are written out by one call before each is synced: then a sync finds little left to do.
+const WRITTEN_OUT_TOGETHER: usize = 64;
 /// The one topic whose units hold a delivery time instead of a tag hash.
 const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 /// Names of topics that brokers make for themselves and for groups begin so.
@@ -834,8 +838,7 @@ impl<'a> QueueRebuild<'a> {
             }
             let cut = cut_queue(queue, max)
                 .and_then(|()| point_at_damage(queue, self.damage.all()))
-                .and_then(|()| remove_files_behind(&dir, queue))
-                .and_then(|()| sync_units(queue, self.from));
+                .and_then(|()| remove_files_behind(&dir, queue));
             cut.map_err(OpenError::from_io(dir.clone()))?;
             // A process that was killed may have made its files, and not come to syncing their names.
             let last = queue.max().0.checked_sub(1).and_then(|last| unit_in_files(queue, QueueOffset(last)));
@@ -843,7 +846,25 @@ impl<'a> QueueRebuild<'a> {
                 self.made_in.insert(dir);
             }
         }
-        sync_queue_folders(&self.layout.consumequeue(), &self.made_in)
+        self.sync_all()
+    }
+
+    /// Brings all units from the scan's begin on, and the folders of their files, onto stable storage.
+    fn sync_all(&self) -> Result<(), OpenError> {
+        let root = self.layout.consumequeue();
+        if self.queues.len() >= WRITTEN_OUT_TOGETHER {
+            tracing::info!(queues = self.queues.len(), "syncing the consume queues");
+            disk::write_out(&root).map_err(io_at(&root))?;
+        }
+        let mut reported = Instant::now();
+        for (done, queue) in self.queues.iter().enumerate() {
+            sync_units(queue, self.from).map_err(OpenError::from_io(queue_dir(&root, queue.key())))?;
+            if reported.elapsed() > PROGRESS_INTERVAL {
+                reported = Instant::now();
+                tracing::info!("synced {done} of {} consume queues", self.queues.len());
+            }
+        }
+        sync_queue_folders(&root, &self.made_in)
     }
 }
 

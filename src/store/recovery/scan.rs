@@ -27,11 +27,14 @@ use crate::log::{
 };
 use crate::types::{PhyOffset, Timestamp};
 
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// The clock is looked at once in so many bytes.
 const CLOCK_EVERY: u64 = 1 << 20;
 /// So much is read ahead of the scan, in halves.
 const READ_AHEAD: u64 = 32 << 20;
+
+/// Of a segment with blocks that read as zeros, since the disk does not give them.
+const UNREADABLE: &str = "a part of the file cannot be read, check the disk";
 
 /// The log as it is scanned.
 pub struct LogScan<'a> {
@@ -212,6 +215,7 @@ impl<'a> LogScan<'a> {
                 Scanned::End(ScanEnd::Clean { at }) => (at, "nothing was written there".to_owned()),
                 Scanned::End(ScanEnd::Torn { at, why }) => (at, why.to_string()),
             };
+            let why = if segment.is_broken() { format!("{why}; {UNREADABLE}") } else { why };
             match self.next_place(segment, at)? {
                 None => {
                     if why != "nothing was written there" {

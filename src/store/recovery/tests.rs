@@ -1,11 +1,17 @@
+use std::cell::Cell;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::*;
 use crate::format::index_file::{self, IndexHeader};
 use crate::format::names;
 use crate::format::record;
 use crate::format::unit::{UNIT_LEN, Unit};
+use crate::io::disk::{Answer, Change};
+use crate::io::tap::{Tap, Watch, spoil};
+use crate::store::quarantine;
 use crate::store::test_store::{FIRST_STORED_AT, QUEUE_FILE_LEN, SEGMENT_LEN, Sent, TestStore, dirty_pages};
 use crate::types::{QueueKey, QueueOffset, TagsCode};
 
@@ -1367,6 +1373,100 @@ fn a_message_that_says_another_queue_than_its_own_is_damaged_with_its_units_and_
                 assert_stays_and_rebuilds(&store);
                 assert_eq!(store.damaged().len(), 1);
             }
+        }
+    }
+}
+
+/// The page at a byte of a file is one that the disk does not give, where the file is mapped for the first time.
+struct BadSector {
+    path: PathBuf,
+    at: u64,
+    mapped: Cell<bool>,
+}
+
+impl Tap for BadSector {
+    fn ask(&self, _: &Change<'_>) -> io::Result<Answer> {
+        Ok(Answer::Do)
+    }
+
+    fn mapped(&self, path: &Path, start: *const u8) {
+        if path == self.path && !self.mapped.replace(true) {
+            // SAFETY: the page is of the mapping that was just made, which nobody has looked at yet.
+            unsafe { spoil(start, self.at) };
+        }
+    }
+}
+
+fn with_bad_sector(path: PathBuf, open: impl FnOnce()) {
+    let bad = Rc::new(BadSector { path, at: 0, mapped: Cell::new(false) });
+    let watch = Watch::start(Rc::clone(&bad) as Rc<dyn Tap>);
+    open();
+    drop(watch);
+    assert!(bad.mapped.get());
+}
+
+#[test]
+fn a_part_of_the_log_that_the_disk_does_not_give_is_damage_and_the_rest_is_served() {
+    for clean in [true, false] {
+        for bad in 0..3 {
+            let store = TestStore::of_two_topics();
+            store.open_check_close();
+            if !clean {
+                store.killed(store.end, Timestamp(0));
+            } else {
+                // Nothing of a sound log's middle is looked at after a clean stop.
+                fs::remove_file(store.queue_file("A", 0, 0)).unwrap();
+            }
+            let last = store.end.0 / SEGMENT_LEN;
+            let start = PhyOffset([0, 1, last][bad] * SEGMENT_LEN);
+            let end = start.advance(SEGMENT_LEN).min(store.end);
+            let lost: Vec<_> =
+                (0..store.sent.len()).filter(|n| (start..end).contains(&store.sent[*n].unit.phy)).collect();
+            assert!(!lost.is_empty());
+            with_bad_sector(store.segment(start.0), || {
+                let opened = store.open().unwrap();
+                assert_eq!(opened.writer_start.end, store.end, "{clean} {bad}");
+                let regions = quarantine::list(&store.layout()).unwrap();
+                let [region] = &regions[..] else { panic!("{regions:?}") };
+                assert_eq!((region.start(), region.end(), region.is_damaged()), (start, end, true));
+                assert!(region.why.contains("cannot be read"), "{}", region.why);
+                let segment = opened.shared.segments.find(start).unwrap();
+                assert!(!segment.is_broken(), "what can be read of it is read as ever");
+                for sent in store.sent.iter().filter(|sent| !(start..end).contains(&sent.unit.phy)) {
+                    let view =
+                        opened.queues.list().iter().find(|(_, view)| *view.key() == sent.queue).unwrap().1.clone();
+                    assert_eq!(view.units_from(sent.offset).unwrap().get(0), sent.unit, "{clean} {bad}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_derived_file_that_the_disk_does_not_give_is_moved_away_and_built_anew() {
+    for clean in [true, false] {
+        for bad in 0..3 {
+            let mut store = TestStore::new();
+            store.settings.index_entries = 40;
+            for _ in 0..120 {
+                store.put("A", 0, 20);
+            }
+            store.open_check_close();
+            if !clean {
+                store.killed(store.end, ALL_SAFE);
+            }
+            let index = store.index_files();
+            assert!(index.len() > 2);
+            let path = [store.queue_file("A", 0, 119), index[index.len() - 1].clone(), index[0].clone()][bad].clone();
+            if bad == 2 {
+                // Nobody looks at an old index file unless everything is scanned.
+                store.killed(PhyOffset(0), Timestamp(0));
+            }
+            with_bad_sector(path, || store.open_check_close());
+            assert!(store.quarantine().is_empty());
+            let aside = fs::read_dir(store.layout().unreadable()).unwrap().count();
+            assert_eq!(aside, 1, "{clean} {bad}");
+            store.open_check_close();
         }
     }
 }

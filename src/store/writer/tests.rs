@@ -2,12 +2,14 @@
 
 use std::cell::RefCell;
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::task::{Context, Waker};
 
 use smallvec::SmallVec;
 
 use super::*;
 use crate::dispatch::ring;
+use crate::io::Job;
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch};
 use crate::store::queues::QueueView;
@@ -119,9 +121,42 @@ impl Tap for Seen {
     }
 }
 
+/// A helper thread: does what it is handed at once, or not before the test says so.
+#[derive(Clone, Default)]
+struct HelperThread {
+    /// What waits; `None`: nothing has to.
+    stuck: Arc<Mutex<Option<Vec<Job>>>>,
+}
+
+impl HelperThread {
+    fn blocking(&self) -> Blocking {
+        let this = self.clone();
+        Blocking::new(move |job| {
+            let mut stuck = this.stuck.lock().unwrap();
+            match &mut *stuck {
+                Some(waiting) => waiting.push(job),
+                None => {
+                    drop(stuck);
+                    job();
+                }
+            }
+        })
+    }
+
+    fn hang(&self) {
+        *self.stuck.lock().unwrap() = Some(Vec::new());
+    }
+
+    fn go_on(&self) {
+        let waiting = self.stuck.lock().unwrap().take();
+        waiting.into_iter().flatten().for_each(|job| job());
+    }
+}
+
 /// A store's writer with one shard, whose builder is the test.
 struct Bench {
     world: Rc<World>,
+    helper: HelperThread,
     shared: Arc<Shared>,
     submitter: Rc<Submitter>,
     queues: Vec<Arc<QueueView>>,
@@ -165,7 +200,8 @@ impl Bench {
         };
         let shared = Arc::clone(&opened.shared);
         let (layout, start) = (opened.layout.clone(), opened.writer_start);
-        let opening = Writer::open(Arc::clone(&shared), layout, Blocking::new(|job| job()), rings, start);
+        let helper = HelperThread::default();
+        let opening = Writer::open(Arc::clone(&shared), layout, helper.blocking(), rings, start);
         let writer = poll_now(opening).expect("nothing to wait for").unwrap();
         let submitter = Submitter::new(Arc::clone(&shared));
         let mut tasks = writer.side_tasks();
@@ -177,6 +213,7 @@ impl Bench {
         world.done.borrow_mut().clear();
         let mut bench = Bench {
             world,
+            helper,
             shared,
             submitter,
             queues,
@@ -439,6 +476,24 @@ fn a_failed_sync_fails_who_waits_names_itself_and_refuses_what_comes() {
     }
 }
 
+/// As who finds that the store is not in its place any more.
+#[test]
+fn who_waits_is_told_of_a_log_that_another_core_poisons() {
+    for node in [FlushMode::Async, FlushMode::Sync] {
+        let mut bench = Bench::new(node);
+        bench.put(0, SYNC);
+        bench.run();
+        assert_eq!(bench.answers(), [], "its sync is under way");
+        let path = bench.shared.segments.all()[0].path().to_owned();
+        bench.shared.set_poison(Poison { what: "check", path, why: "gone".into(), flushed: PhyOffset(0) });
+        bench.pass_ms(TICK_MS + 1);
+        assert_eq!(bench.answers(), [(0, PutStatus::ServiceNotAvailable)], "{node:?}");
+        bench.let_all_syncs_end();
+        bench.pass_ms(100);
+        assert_eq!((bench.answers(), bench.shown()), (vec![], vec![]), "{node:?}");
+    }
+}
+
 #[test]
 fn the_loss_window_tells_length_and_age_of_what_is_not_flushed() {
     let mut bench = Bench::with(FlushMode::Async, |settings| settings.flush_interval_ms = 60_000);
@@ -636,4 +691,98 @@ fn j18_on_a_full_disk_what_is_stored_is_flushed_all_the_same() {
         bench.shared.set_disk_full(None);
         bench.try_put(0, DEFAULT).unwrap();
     }
+}
+
+/// Puts messages until the segment has no room for another one.
+fn fill_segment(bench: &mut Bench) {
+    let record_len = 91 + 5 + 2;
+    // The blank at the end takes at least 8 bytes.
+    while bench.shared.appended().0 % 4096 + record_len + 8 <= 4096 {
+        let number = bench.put(0, SYNC);
+        bench.run();
+        assert_eq!(bench.answers(), ok([number]));
+    }
+}
+
+fn small_segments(settings: &mut StoreSettings) {
+    settings.segment_len = 4096;
+}
+
+#[test]
+fn puts_that_need_a_segment_that_is_not_made_wait_once_and_together() {
+    let mut bench = Bench::with(FlushMode::Sync, small_segments);
+    bench.let_all_syncs_end();
+    bench.helper.hang();
+    fill_segment(&mut bench);
+    let first = bench.next_put;
+    (0..10).for_each(|_| _ = bench.put(0, SYNC));
+    bench.pass_ms(PREPARE_LIMIT_MS - 1);
+    assert_eq!(bench.answers(), [], "it may still come");
+    bench.pass_ms(1);
+    let refused = |numbers: std::ops::Range<u64>| -> Vec<_> {
+        numbers.map(|number| (number, PutStatus::SegmentNotCreated)).collect()
+    };
+    assert_eq!(bench.answers(), refused(first..first + 10));
+    bench.put(0, SYNC);
+    bench.put(0, SYNC);
+    bench.run();
+    assert_eq!(bench.answers(), refused(first + 10..first + 12), "nor does a later turn wait");
+    bench.helper.go_on();
+    let next = bench.put(0, SYNC);
+    bench.run();
+    assert_eq!(bench.answers(), ok([next]), "it was made meanwhile");
+}
+
+#[test]
+fn puts_with_room_in_the_segment_do_not_wait_for_the_next_one() {
+    let mut bench = Bench::with(FlushMode::Sync, small_segments);
+    bench.let_all_syncs_end();
+    bench.helper.hang();
+    let count = 4096 / (91 + 5 + 2);
+    (0..count + 3).for_each(|_| _ = bench.put(0, SYNC));
+    bench.run();
+    assert_eq!(bench.answers(), ok(0..count));
+    bench.pass_ms(100);
+    bench.helper.go_on();
+    bench.run();
+    assert_eq!(bench.answers(), ok(count..count + 3));
+    let offsets: Vec<_> = bench.shown().into_iter().map(|(_, offset)| offset).collect();
+    assert_eq!(offsets, (0..count + 3).collect::<Vec<_>>(), "each once and in its order");
+}
+
+#[test]
+fn of_a_turn_that_needs_a_segment_that_is_not_made_what_is_retired_is_so_behind_all_of_it() {
+    let mut bench = Bench::with(FlushMode::Sync, small_segments);
+    bench.let_all_syncs_end();
+    bench.helper.hang();
+    let count = 4096 / (91 + 5 + 2);
+    (0..count + 1).for_each(|_| _ = bench.put(0, SYNC));
+    let submitter = Rc::clone(&bench.submitter);
+    let mut retiring = Box::pin(submitter.retire(vec![QueueHandle(0)]));
+    let cx = &mut Context::from_waker(Waker::noop());
+    assert!(retiring.as_mut().poll(cx).is_pending());
+    bench.run();
+    assert!(retiring.as_mut().poll(cx).is_pending(), "a put before it has no place yet");
+    bench.helper.go_on();
+    bench.run();
+    assert_eq!(bench.answers(), ok(0..count + 1));
+    assert_eq!(retiring.as_mut().poll(cx), Poll::Ready(Some(bench.shared.appended())));
+}
+
+#[test]
+fn a_put_that_waits_for_the_writer_waits_for_the_flush_that_much_shorter() {
+    let mut bench = Bench::new(FlushMode::Sync);
+    let limit = bench.shared.settings.sync_timeout_ms;
+    bench.put(0, SYNC);
+    bench.run();
+    bench.pass_ms(10);
+    let waits = bench.put(0, SYNC);
+    bench.pass_ms(150);
+    // The writer comes to it now, and the device hangs again.
+    bench.let_one_sync_end();
+    assert_eq!(bench.answers(), ok([0]));
+    bench.pass_ms(limit - 150 - TICK_MS);
+    assert_eq!(bench.answers(), []);
+    bench.pass_ms(2 * TICK_MS);
+    assert_eq!(bench.answers(), [(waits, PutStatus::FlushDiskTimeout)], "{limit} ms after it came");
 }

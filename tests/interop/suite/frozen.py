@@ -58,7 +58,7 @@ def frozen(folder, binary, append, device):
         # Not what a probe of this disk finds: with fdatasync a write that stands still is late by itself, not its flush.
         sync_call = "fdatasync" if append == "mmap" else "o_dsync"
         node = Kerolox(folder, "sync", binary, ONE_INDEX, os.path.join(inner.mount, "store"), append, flush__sync_call=sync_call,
-                       limits__put_wait_ms=200, limits__put_inflight_messages=IN_FLIGHT_MAX)
+                       limits__put_wait_ms=200, flush__sync_timeout_ms=2500, limits__put_inflight_messages=IN_FLIGHT_MAX)
         node.start()
         pid = node.process.pid
         wire.create_topic(node, TOPIC, 1)

@@ -120,8 +120,10 @@ class Kerolox(Node):
             "store.index_slots": sizes.index_slots,
             "store.index_entries": sizes.index_units,
             "limits.max_message_size": sizes.message_max,
-            # Not the default 200: on a busy machine a disk may stall longer, and the Go client gives a refused send up.
-            "limits.put_wait_ms": 2900,
+            # Not the default 200: on a busy machine a disk may stall longer, and the Go client gives a refused send up. The
+            # two together must be less than 3 s.
+            "limits.put_wait_ms": 1400,
+            "flush.sync_timeout_ms": 1500,
             "flush.mode": flush,
             **{key.replace("__", "."): value for key, value in others.items()},
         }
