@@ -195,6 +195,15 @@ pub fn sync_path(path: &Path) -> io::Result<()> {
     sync(&File::open(path)?, path)
 }
 
+/// Has everything written to the file system of `path` go out in one pass. What it leaves undone, and errors of single
+/// files, are for the syncs of those files, which stay needed and become cheap. Nothing where `path` is not there.
+pub fn write_out(path: &Path) -> io::Result<()> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        opened => Ok(rustix::fs::syncfs(opened?)?),
+    }
+}
+
 /// Makes names created, renamed or removed in `dir` durable.
 pub fn sync_folder(dir: &Path) -> io::Result<()> {
     match ask(&Change::SyncFolder { path: dir })? {

@@ -38,6 +38,7 @@ mod sync_call;
 #[cfg(test)]
 mod test_store;
 mod unreadable;
+mod whole_ends;
 mod writer;
 
 pub use births::Births;

@@ -12,14 +12,15 @@ use super::births::Births;
 use super::config_store::{self, ConfigTables};
 use super::index_builder::index_header;
 use super::layout::Layout;
-use super::open_error::{OpenError, io_at};
-use super::progress::{CleanStop, Progress};
+use super::open_error::{OpenError, Remedy, io_at};
+use super::progress::{CleanStop, Progress, Saved};
 use super::quarantine::{self, DamagedRegions, Region};
 use super::queues::{QueueRegistry, UnitFile, queue_dir};
 use super::rebuild::forget_clean_stop;
 use super::recovery::{self, Began, Ends, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
 use super::sync_call;
+use super::whole_ends;
 use super::writer::WriterStart;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::config_files::TopicsFile;
@@ -78,7 +79,8 @@ pub(super) fn open_locked(
     let abort = read_abort(&layout)?;
     let unclean = abort.is_some();
     let checkpoint = load_checkpoint(&layout)?;
-    let progress = Progress::load(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
+    let saved = Progress::load(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
+    let progress = saved.newest;
     let segments = list_segments(&layout, settings.segment_len)?;
     let mut quarantined = quarantine::list(&layout)?;
     let lacks_list = quarantine::lacks_list(&layout)?;
@@ -88,8 +90,14 @@ pub(super) fn open_locked(
         let stopped =
             progress.filter(|progress| !unclean && progress.clean.is_some() && !lacks_list && aside.is_empty());
         let start = Start { unclean, stopped, is_whole_wanted: !unclean || lacks_list || !aside.is_empty() };
-        let recovery =
-            Before { layout: &layout, settings: &settings, checkpoint: &checkpoint, progress, abort: &abort, save_interval };
+        let recovery = Before {
+            layout: &layout,
+            settings: &settings,
+            checkpoint: &checkpoint,
+            saved,
+            abort: &abort,
+            save_interval,
+        };
         let topics = (!unclean).then_some(&tables.topics);
         match recovery.find(&start, segments.clone(), topics, &births, &mut quarantined) {
             // Once each: the new file has other blocks of the disk.
@@ -152,7 +160,7 @@ struct Before<'a> {
     layout: &'a Layout,
     settings: &'a StoreSettings,
     checkpoint: &'a Checkpoint,
-    progress: Option<Progress>,
+    saved: Saved,
     abort: &'a Option<String>,
     save_interval: Duration,
 }
@@ -192,10 +200,18 @@ impl Before<'_> {
         let mut queues = recovery::load_queues(layout, settings, births, ends)?;
         let mut index = recovery::load_index(layout, settings, start.unclean)?;
         let is_as_left = |stopped: &Progress| {
-            stopped.clean == Some(found_at_start(&queues, &index)) && ends_at(&segments, stopped.flushed())
+            stopped.clean == Some(found_at_start(&queues, &index))
+                && ends_at(&segments, stopped.flushed())
+                && whole_ends::are_whole(&segments, stopped.flushed(), quarantined)
         };
         let (is_as_noted, clean) = Maps::of(&queues, &index).read(&segments, || {
-            (self.progress.as_ref().is_some_and(is_as_left), start.stopped.filter(is_as_left))
+            let is_as_noted = self.saved.newest.as_ref().is_some_and(is_as_left);
+            let stopped = start.stopped.filter(|_| is_as_noted);
+            let clean = stopped.map(|stopped| {
+                let last_stored_at = whole_ends::newest_time(&segments, stopped.flushed(), stopped.stored_at());
+                RecoveredLog { end: stopped.flushed(), last_stored_at }
+            });
+            (is_as_noted, clean)
         })?;
         // What the disk does not give of the log's end reads as zeros.
         let clean = clean.filter(|_| !segments.iter().any(|segment| segment.is_broken()));
@@ -212,15 +228,19 @@ impl Before<'_> {
         // A start of ours takes the note of a clean stop away. So if it is there beside an `abort`, or nothing is noted and no
         // `abort` is there, or the note is wrong: another broker wrote here since, and what it brought to the disk nobody
         // noted.
-        let foreign = match &self.progress {
+        let foreign = match &self.saved.newest {
             Some(progress) if start.unclean => progress.clean.is_some() && !is_as_noted,
             Some(_) => clean.is_none(),
             None => false,
         };
+        if foreign {
+            let noted = self.saved.at_least;
+            tracing::warn!(%noted, "another broker has written to this store since the node last did");
+        }
         let recovered = match clean {
-            Some(progress) => {
-                tracing::info!(end = progress.flushed, "clean start, no scan needed");
-                RecoveredLog { end: progress.flushed(), last_stored_at: progress.stored_at() }
+            Some(recovered) => {
+                tracing::info!(end = %recovered.end, "clean start, no scan needed");
+                recovered
             }
             None => Maps::of(&queues, &index).read(&segments, || {
                 recovery::recover(recovery::Recovery {
@@ -228,8 +248,9 @@ impl Before<'_> {
                     settings,
                     segments: &segments,
                     checkpoint: self.checkpoint,
-                    began: Began { abort: self.abort.clone(), progress: self.progress },
-                    foreign,
+                    began: Began { abort: self.abort.clone(), progress: self.saved.newest },
+                    flushed: self.saved.newest.filter(|_| !foreign).map(|progress| progress.flushed()),
+                    flushed_at_least: self.saved.at_least,
                     whole: start.is_whole_wanted || foreign || lacks,
                     topics,
                     births,
@@ -310,21 +331,25 @@ fn write_abort(path: &Path) -> io::Result<()> {
     disk::write_at(&file, path, std::process::id().to_string().as_bytes(), 0)
 }
 
-/// A table of topics that is gone takes no message with it, but nobody can ask for them. Without any, all are of the system.
+/// Topics of users that have queues with messages and are in no table. Without the table none of their messages is gone, but
+/// nobody can ask for them.
+fn lost_topics<'a>(tables: &ConfigTables, queues: &'a [Arc<super::queues::QueueView>]) -> BTreeSet<&'a str> {
+    let with_messages = queues.iter().filter(|queue| queue.max().0 > 0).map(|queue| &*queue.key().topic);
+    let of_users = with_messages.filter(|topic| !recovery::is_of_system(topic) && !recovery::is_light(topic));
+    of_users.filter(|topic| !tables.topics.topics.contains_key(*topic)).collect()
+}
+
 fn warn_of_lost_topics(tables: &ConfigTables, queues: &[Arc<super::queues::QueueView>]) {
-    if !tables.topics.topics.is_empty() {
+    let topics = lost_topics(tables, queues);
+    if topics.is_empty() {
         return;
     }
-    let of_users = queues.iter().filter(|queue| queue.max().0 > 0 && !recovery::is_of_system(&queue.key().topic));
-    let topics: BTreeSet<_> = of_users.map(|queue| &queue.key().topic).collect();
-    if !topics.is_empty() {
-        let some: Vec<_> = topics.iter().take(10).collect();
-        tracing::warn!(
-            count = topics.len(),
-            ?some,
-            "there is no table of topics, though there are queues of topics; create them again, and their messages are served"
-        );
-    }
+    let (count, some) = (topics.len(), topics.iter().take(10).collect::<Vec<_>>());
+    let what = match tables.topics.topics.is_empty() {
+        true => "there is no table of topics, though there are queues of topics",
+        false => "there are queues with messages of topics that are not in the table of topics",
+    };
+    tracing::warn!(count, ?some, "{what}; create them again, and their messages are served");
 }
 
 /// Does the log end at `end`: is its segment there, and nothing written from there on?
@@ -419,10 +444,11 @@ fn list_segments(layout: &Layout, segment_len: u64) -> Result<Vec<Arc<Segment>>,
         starts.pop();
     }
     let mut segments: Vec<Arc<Segment>> = Vec::new();
+    let remedy = starts.iter().any(|(_, found, _)| *found == segment_len).then_some(Remedy::Salvage);
     for (start, found, path) in starts {
         if found != segment_len {
             let key = "store.commitlog_file_size";
-            return Err(OpenError::WrongSize { path, found, expected: segment_len, key });
+            return Err(OpenError::WrongSize { path, found, expected: segment_len, key, remedy });
         }
         if start % segment_len != 0 {
             return Err(OpenError::Foreign { path, what: "no commit log segment of this length starts there" });

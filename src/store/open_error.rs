@@ -21,6 +21,8 @@ pub enum OpenError {
         found: u64,
         expected: u64,
         key: &'static str,
+        /// What brings a store of which some files have the right size back.
+        remedy: Option<Remedy>,
     },
     /// An index file was written with other settings, which make it as long.
     WrongShape {
@@ -62,6 +64,15 @@ pub enum OpenError {
     },
 }
 
+/// What to do about a damaged file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// It is derived: it can be built anew from the log.
+    Rebuild,
+    /// It is a part of the log itself.
+    Salvage,
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -74,7 +85,20 @@ impl fmt::Display for OpenError {
                 )
             }
             OpenError::Io { path, source } => write!(f, "{}: {source}", path.display()),
-            OpenError::WrongSize { path, found, expected, key } => write!(
+            OpenError::WrongSize { path, found, expected, key, remedy: Some(remedy) } => {
+                let advice = match remedy {
+                    Remedy::Rebuild => "build it anew from the log with kerolox rebuild DIR",
+                    Remedy::Salvage => {
+                        "bring the file back, or copy what can be read into a new store with kerolox salvage DIR --to NEW"
+                    }
+                };
+                write!(
+                    f,
+                    "{}: this file is damaged: {found} bytes long, {expected} expected from {key}, which others of this store have; {advice}",
+                    path.display()
+                )
+            }
+            OpenError::WrongSize { path, found, expected, key, remedy: None } => write!(
                 f,
                 "{}: {found} bytes long, {expected} expected from {key}; set {key} to the size that this store was written with",
                 path.display()

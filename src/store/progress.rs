@@ -20,6 +20,16 @@ pub struct Progress {
     pub clean: Option<CleanStop>,
 }
 
+/// What is known of the flushed position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// The newest that was saved; `None` if that cannot be read, or the store was never ours. Its predecessor does not
+    /// take its place: what was flushed since then is no torn tail.
+    pub newest: Option<Progress>,
+    /// So far it was flushed in any case.
+    pub at_least: PhyOffset,
+}
+
 /// What the derived data held at a clean stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleanStop {
@@ -40,18 +50,20 @@ impl Progress {
         Timestamp(self.stored_at)
     }
 
-    /// Reads it, or its predecessor if it is torn. Blocking.
-    pub fn load(path: &Path) -> io::Result<Option<Progress>> {
+    /// Reads it and its predecessor. Blocking.
+    pub fn load(path: &Path) -> io::Result<Saved> {
         let mut bak = path.as_os_str().to_owned();
         bak.push(".bak");
-        for candidate in [path, Path::new(&bak)] {
-            if let Some(bytes) = read_if_present(candidate)?
-                && let Ok(progress) = serde_json::from_slice(&bytes)
-            {
-                return Ok(Some(progress));
-            }
+        let read = |path: &Path| -> io::Result<Option<Progress>> {
+            Ok(read_if_present(path)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+        };
+        let newest = read(path)?;
+        let older = if newest.is_none() { read(Path::new(&bak))? } else { None };
+        if let Some(older) = older {
+            tracing::warn!(path = %path.display(), older = older.flushed,
+                "missing or unreadable; how far the log was flushed is not known, but for what its predecessor says");
         }
-        Ok(None)
+        Ok(Saved { newest, at_least: newest.or(older).map_or(PhyOffset(0), |progress| progress.flushed()) })
     }
 
     /// Writes it. Blocking.

@@ -191,7 +191,7 @@ fn push(
 /// From here on a start that finds less than there was scans the whole log.
 pub(super) fn forget_clean_stop(layout: &Layout, queue_count: u64) -> Result<(), OpenError> {
     let path = layout.flushed();
-    if let Some(progress) = Progress::load(&path).map_err(io_at(&path))? {
+    if let Some(progress) = Progress::load(&path).map_err(io_at(&path))?.newest {
         // Twice, so that the older copy does not say it either.
         for _ in 0..2 {
             Progress { clean: None, ..progress }.save(&path).map_err(io_at(&path))?;

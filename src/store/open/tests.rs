@@ -407,8 +407,52 @@ fn a_stop_with_derived_data_in_doubt_is_unclean_and_the_next_start_completes_it(
     store.close(opened);
     assert!(store.layout().abort().exists());
     assert_eq!(fs::read(store.layout().checkpoint()).unwrap(), checkpoint, "the next start begins before the doubt");
-    let progress = Progress::load(&store.layout().flushed()).unwrap().unwrap();
+    let progress = Progress::load(&store.layout().flushed()).unwrap().newest.unwrap();
     assert_eq!((progress.flushed(), progress.clean), (store.end, None));
     store.open_check_close();
     assert!(!store.layout().abort().exists());
+}
+
+#[test]
+fn one_file_of_another_size_among_right_ones_is_damaged_and_the_error_says_what_to_do() {
+    for killed in [false, true] {
+        let store = TestStore::of_two_topics();
+        store.open_check_close();
+        if killed {
+            store.killed(store.end, Timestamp(0));
+        }
+        let cases = [
+            (store.segment(SEGMENT_LEN), SEGMENT_LEN, "kerolox salvage", "store.commitlog_file_size"),
+            (store.queue_file("B", 0, 10), QUEUE_FILE_LEN, "kerolox rebuild", "store.consumequeue_file_size"),
+        ];
+        for (path, expected, remedy, key) in cases {
+            let whole = fs::read(&path).unwrap();
+            fs::write(&path, &whole[..100]).unwrap();
+            let before = store.snapshot();
+            let error = store.refusal();
+            let parts = [path.to_str().unwrap(), "damaged", "100 bytes", &format!("{expected} expected"), remedy, key];
+            for part in parts {
+                assert!(error.contains(part), "{part:?} in {error:?}");
+            }
+            assert!(!error.contains("set store."), "{error}");
+            assert_eq!(store.changed(&before).len(), 0);
+            fs::write(&path, whole).unwrap();
+        }
+        store.open_check_close();
+    }
+}
+
+#[test]
+fn topics_that_an_older_table_does_not_name_are_told() {
+    let mut store = TestStore::of_two_topics();
+    store.put("%RETRY%g", 0, 20);
+    store.put("%LMQ%l", 0, 20);
+    store.killed(PhyOffset(0), Timestamp(0));
+    let opened = store.open().unwrap();
+    let queues: Vec<_> = opened.queues.list().iter().map(|(_, queue)| Arc::clone(queue)).collect();
+    let mut tables = ConfigTables::default();
+    assert_eq!(lost_topics(&tables, &queues).into_iter().collect::<Vec<_>>(), ["A", "B"]);
+    let topic = r#"{"topicConfigTable":{"A":{"topicName":"A","readQueueNums":1,"writeQueueNums":1,"perm":6}},"dataVersion":{"counter":1,"stateVersion":0,"timestamp":0}}"#;
+    tables.topics = crate::format::config_files::TopicsFile::decode(topic.as_bytes()).unwrap();
+    assert_eq!(lost_topics(&tables, &queues).into_iter().collect::<Vec<_>>(), ["B"]);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::super::births::Births;
 use super::super::index_builder::{index_header, other_shape};
 use super::super::layout::Layout;
-use super::super::open_error::{OpenError, io_at};
+use super::super::open_error::{OpenError, Remedy, io_at};
 use super::super::queues::{QueueView, UnitFile, handle};
 use super::super::shared::StoreSettings;
 use super::index::zero_unused_entries;
@@ -46,7 +46,7 @@ pub fn load_queues(
                 continue;
             };
             let key = QueueKey::new(topic.as_str(), queue_id);
-            let mut files = load_queue_files(&dir, settings.consumequeue_len)?;
+            let mut files = load_queue_files(&root, &dir, settings.consumequeue_len)?;
             let (max, newest) = written_end(&mut files, ends)?;
             if newest.is_some_and(|newest| births.is_old(&topic, newest.phy)) {
                 drop(files);
@@ -96,7 +96,21 @@ fn queue_id(name: &str) -> Option<u32> {
     u32::try_from(id).ok()
 }
 
-fn load_queue_files(dir: &Path, len: u64) -> Result<Vec<Arc<UnitFile>>, OpenError> {
+/// Is there a file of this length in the folder, or in those so many levels below it?
+fn has_file_of(dir: &Path, len: u64, levels: u32) -> Result<bool, OpenError> {
+    for entry in fs::read_dir(dir).map_err(io_at(dir))? {
+        let path = entry.map_err(io_at(dir))?.path();
+        let meta = fs::metadata(&path).map_err(io_at(&path))?;
+        if (meta.is_file() && meta.len() == len)
+            || (meta.is_dir() && levels > 0 && has_file_of(&path, len, levels - 1)?)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn load_queue_files(consumequeue: &Path, dir: &Path, len: u64) -> Result<Vec<Arc<UnitFile>>, OpenError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(io_at(dir))? {
         let path = entry.map_err(io_at(dir))?.path();
@@ -115,7 +129,8 @@ fn load_queue_files(dir: &Path, len: u64) -> Result<Vec<Arc<UnitFile>>, OpenErro
     for (start, size, path) in found {
         if size != len {
             let key = "store.consumequeue_file_size";
-            return Err(OpenError::WrongSize { path, found: size, expected: len, key });
+            let remedy = has_file_of(consumequeue, len, 2)?.then_some(Remedy::Rebuild);
+            return Err(OpenError::WrongSize { path, found: size, expected: len, key, remedy });
         }
         if start % len != 0 {
             return Err(OpenError::Foreign { path, what: "no consume queue file of this length starts there" });
@@ -191,11 +206,13 @@ pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> R
             continue;
         }
         if found != expected {
+            let remedy = has_file_of(&dir, expected, 0)?.then_some(Remedy::Rebuild);
             return Err(OpenError::WrongSize {
                 path,
                 found,
                 expected,
                 key: "store.index_slots and store.index_entries",
+                remedy,
             });
         }
         let map = SharedMap::open(&path, expected).map_err(io_at(&path))?;

@@ -16,6 +16,7 @@ mod queues;
 mod rebuild;
 mod resume;
 mod scan;
+mod store_time;
 mod unit_files;
 
 use std::sync::Arc;
@@ -41,8 +42,9 @@ use resume::{Pace, Reached, Resumable};
 use scan::LogScan;
 
 pub use load::{Ends, load_index, load_queues, set_minimums};
-pub use queues::is_of_system;
+pub use queues::{is_light, is_of_system};
 pub use resume::{Began, SAVE_INTERVAL};
+pub use store_time::is_credible;
 pub use unit_files::{store_unit, sync_queue_folders};
 
 /// What a recovery works on.
@@ -53,8 +55,10 @@ pub struct Recovery<'a> {
     pub checkpoint: &'a Checkpoint,
     /// What was found: a resumed recovery must have found the same.
     pub began: Began,
-    /// Another broker wrote since the flushed position was saved: behind it, too, there may be what must not be lost.
-    pub foreign: bool,
+    /// Saved by us; `None` in a store that Java wrote, in one that another broker has written to since, or if nobody knows.
+    pub flushed: Option<PhyOffset>,
+    /// Before it nothing can be a torn tail.
+    pub flushed_at_least: PhyOffset,
     /// Scan everything: what the derived files lack may be from anywhere in the log.
     pub whole: bool,
     /// All topics there are, if that is sure: after a kill the list may lack the newest.
@@ -66,13 +70,6 @@ pub struct Recovery<'a> {
     pub quarantined: &'a mut Vec<Region>,
     /// How often to save how far it is.
     pub save_interval: Duration,
-}
-
-impl Recovery<'_> {
-    /// The flushed position that we saved; none in a store that Java wrote.
-    fn noted(&self) -> Option<PhyOffset> {
-        self.began.progress.map(|progress| progress.flushed())
-    }
 }
 
 /// Where the log ends.
@@ -109,11 +106,8 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
     let Some(first) = recovery.segments.first() else { return without_segments(&recovery) };
     let (oldest, newest_end) = (first.start(), recovery.segments[recovery.segments.len() - 1].end());
     let start = safe_start(&recovery);
-    let (noted, foreign) = (recovery.noted(), recovery.foreign);
-    let Recovery { layout, settings, segments, began, topics, births, queues, index, quarantined, .. } = recovery;
-    if foreign {
-        tracing::warn!(noted = %noted.unwrap_or_default(), "another broker has written to this store since the node last did");
-    }
+    let Recovery { layout, settings, segments, began, flushed, flushed_at_least, topics, births, .. } = recovery;
+    let Recovery { queues, index, quarantined, .. } = recovery;
     let place = Resumable { log_end: newest_end, start, segments, checksums: settings.checksums };
     let reached = Reached::load(layout, &began, &place, queues, index)?;
     let (mut from, at, stored_at) = match reached {
@@ -132,7 +126,7 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
     let mut scan = LogScan::new(
         layout,
         segments,
-        (noted, foreign),
+        (flushed, flushed_at_least),
         settings.checksums,
         quarantined,
         began,
@@ -155,13 +149,14 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         }
         ScanError::Open(error) => error,
     })?;
-    if let Some(flushed) = noted.filter(|noted| *noted > log.end) {
-        return Err(OpenError::Short { missing: layout.segment(log.end), end: log.end, flushed });
+    if flushed_at_least > log.end {
+        let (missing, end) = (layout.segment(log.end), log.end);
+        return Err(OpenError::Short { missing, end, flushed: flushed_at_least });
     }
     scan.keep(rebuild.queues.damage.all_mut())?;
     scan.forget_healed(from, log.end, rebuild.queues.damage.all())?;
     cut_tail(layout, segments, log.end, quarantined)?;
-    sync_segments(segments, noted.filter(|_| !foreign).unwrap_or(oldest), log.end)?;
+    sync_segments(segments, flushed.unwrap_or(oldest), log.end)?;
     rebuild.finish(log.end)?;
     Reached::forget(layout)?;
     let units_written = rebuild.queues.units_written;
@@ -172,7 +167,8 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
 /// No segment at all: right for a new store, and for no other.
 fn without_segments(recovery: &Recovery<'_>) -> Result<RecoveredLog, OpenError> {
     let end = PhyOffset(0);
-    if let Some(flushed) = recovery.noted().filter(|noted| *noted > end) {
+    if recovery.flushed_at_least > end {
+        let flushed = recovery.flushed_at_least;
         return Err(OpenError::Short { missing: recovery.layout.commitlog(), end, flushed });
     }
     if recovery.queues.iter().any(|queue| queue.max().0 > 0) {
@@ -188,8 +184,15 @@ fn safe_start(recovery: &Recovery<'_>) -> PhyOffset {
     let segment_len = recovery.settings.segment_len;
     let oldest = segments[0].start();
     // Only a store of ours says how far it was flushed; of Java's, the checkpoint may run ahead of the data (J9).
-    let Some(flushed) = recovery.noted().filter(|_| !recovery.whole) else { return oldest };
+    let Some(flushed) = recovery.flushed.filter(|_| !recovery.whole) else { return oldest };
     let safe_time = recovery.checkpoint.min_timestamp();
+    if !is_credible(safe_time) {
+        tracing::warn!(
+            safe_time = safe_time.0,
+            "the checkpoint says that all is safe up to a time far in the future; everything is scanned"
+        );
+        return oldest;
+    }
     let is_safe = |first: RecordView<'_>| first.store_timestamp() <= safe_time && first.store_timestamp().0 > 0;
     let newest_safe = segments.iter().rev().find(|segment| first_record(segment).is_some_and(is_safe));
     let start = newest_safe.map_or(oldest, |segment| segment.start());

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::super::births::Births;
 use super::super::layout::Layout;
@@ -15,6 +16,7 @@ use super::super::open_error::{OpenError, io_at};
 use super::super::queues::{QueueView, UnitFile, handle, queue_dir};
 use super::super::shared::StoreSettings;
 use super::damage::{Claim, Damage, Damaged};
+use super::scan::PROGRESS_INTERVAL;
 use super::unit_files::{
     cut_queue, drop_files, invalid, remove_files_behind, rewrite_unit, store_unit, sync_queue_folders, sync_units,
     unit_in_files,
@@ -24,9 +26,12 @@ use crate::format::config_files::TopicsFile;
 use crate::format::names;
 use crate::format::record::{self, RecordView, sys_flag};
 use crate::format::unit::{UNIT_LEN, Unit};
-use crate::io::{Segment, SharedMap};
+use crate::io::{Segment, SharedMap, disk};
+use crate::log::readable_records;
 use crate::types::{PhyOffset, QueueKey, QueueOffset, TagsCode, properties};
 
+/// So many queues are written out by one call before each is synced: then a sync finds little left to do.
+const WRITTEN_OUT_TOGETHER: usize = 64;
 /// The one topic whose units hold a delivery time instead of a tag hash.
 const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 /// Names of topics that brokers make for themselves and for groups begin so.
@@ -175,6 +180,12 @@ impl<'a> QueueRebuild<'a> {
             self.damaged(unit.phy, unit.len, why, Some(Claim { queue: at, offset: place.offset }));
             return Ok(Taken::Damaged);
         }
+        if let Some(other) = self.queue_leading_to(at, place) {
+            let (says, unit_of) = (self.queues[at].key(), self.queues[other].key());
+            let why = format!("the message says that its queue is {says}, but its unit is in that of {unit_of}");
+            self.damaged(unit.phy, unit.len, why, Some(Claim { queue: other, offset: place.offset }));
+            return Ok(Taken::Damaged);
+        }
         let goes_back = self.met[at].newest.is_some_and(|newest| place.offset <= newest.offset);
         if goes_back && !is_in_files(&self.queues[at], place) {
             self.met[at].doubtful = Some(place);
@@ -316,6 +327,14 @@ impl<'a> QueueRebuild<'a> {
         let expected = newest.map_or(0, |newest| newest.0.saturating_add(1));
         let leaves_out = doubtful.offset.0 > expected;
         let takes_its_place = next.is_some_and(|next| next.0.checked_sub(1) == Some(expected));
+        if leaves_out && !takes_its_place {
+            if doubtful.offset.0 - expected == 1 {
+                self.find_strayed(at, doubtful)?;
+            }
+            if self.is_explained(at, doubtful) {
+                return self.place(at, doubtful);
+            }
+        }
         if !takes_its_place && let Some(phantom) = self.phantom_before(at, doubtful) {
             self.close_phantom(at, phantom)?;
             return self.place(at, doubtful);
@@ -325,7 +344,10 @@ impl<'a> QueueRebuild<'a> {
             let queue = self.queues[at].key().to_string();
             return Err(ScanError::Gap(Gap { queue, expected, found: doubtful.offset.0, phy: doubtful.unit.phy }));
         }
-        if !leaves_out && !takes_its_place {
+        // A repeated offset that the queue does not go on from, while it goes on from the one before, is none of its own.
+        let is_passed_over =
+            next.is_some_and(|next| next.0 == expected) && doubtful.offset.0.saturating_add(1) < expected;
+        if !leaves_out && !takes_its_place && !is_passed_over {
             return self.place(at, doubtful);
         }
         let why = match (newest, next) {
@@ -440,12 +462,11 @@ impl<'a> QueueRebuild<'a> {
     /// Closes the slots between a queue's newest record and the next by units of the damaged regions that lie between.
     /// `false`: these do not explain it.
     fn close_gap(&mut self, at: usize, newest: Option<Place>, next: Place) -> Result<bool, OpenError> {
-        let (first, low) = newest.map_or((0, self.from), |newest| (newest.offset.0 + 1, newest.unit.phy));
-        let regions = self.damage.between(low, next.unit.phy);
-        let explained = regions.iter().map(|region| region.messages_max).fold(0, u64::saturating_add);
-        if next.offset.0 - first > explained || first > self.queues[at].max().0 {
+        if !self.is_explained_from(at, newest, next) {
             return Ok(false);
         }
+        let (first, low) = gap_of(newest, self.from);
+        let regions = self.damage.between(low, next.unit.phy);
         let mut units = Vec::new();
         let mut region = 0;
         for offset in first..next.offset.0 {
@@ -459,6 +480,144 @@ impl<'a> QueueRebuild<'a> {
             self.close_slot(at, offset, unit)?;
         }
         Ok(true)
+    }
+
+    fn is_explained(&self, at: usize, next: Place) -> bool {
+        self.is_explained_from(at, self.met[at].newest, next)
+    }
+
+    /// Have the damaged regions between a queue's newest record and the next room for what is missing?
+    fn is_explained_from(&self, at: usize, newest: Option<Place>, next: Place) -> bool {
+        let (first, low) = gap_of(newest, self.from);
+        let regions = self.damage.between(low, next.unit.phy);
+        let explained = regions.iter().map(|region| region.messages_max).fold(0, u64::saturating_add);
+        next.offset.0 - first <= explained && first <= self.queues[at].max().0
+    }
+
+    /// The queue whose unit leads to a record that says it is of queue `at`, where it does not fit.
+    fn queue_leading_to(&self, at: usize, place: Place) -> Option<usize> {
+        let (queue, newest) = (&self.queues[at], self.met[at].newest);
+        let found = unit_in_files(queue, place.offset).filter(|found| !found.is_pre_blank() && found.len > 0);
+        let follows = match newest {
+            Some(newest) => newest.offset.0.checked_add(1) == Some(place.offset.0),
+            None => place.offset.0 == 0,
+        };
+        if found.is_some_and(|found| found.phy == place.unit.phy) || (follows && found.is_none()) {
+            return None;
+        }
+        let others = self.by_topic.get(&queue.key().topic)?.iter().map(|(_, other)| *other);
+        others.filter(|other| *other != at).find(|other| is_in_files(&self.queues[*other], place))
+    }
+
+    /// Queue `at` lacks one message before `next`. Looks between its neighbours for the record that has this offset and says
+    /// another queue, in which it does not fit; that one is damaged, and the other queue gets back what it took.
+    fn find_strayed(&mut self, at: usize, next: Place) -> Result<(), ScanError> {
+        let (missing, low) = gap_of(self.met[at].newest, self.from);
+        let missing = QueueOffset(missing);
+        let mut found: Vec<(usize, Place)> = Vec::new();
+        for segment in self.segments.iter().filter(|segment| segment.end() > low && segment.start() < next.unit.phy) {
+            let (from, to) = (low.max(segment.start()), next.unit.phy.min(segment.end()));
+            for view in readable_records(segment.bytes(), segment.start(), from, to) {
+                let is_listed = self.damage.holding(view.phy()).is_some();
+                if view.queue_offset() == missing && !is_listed && !self.is_old(&view) {
+                    let unit = Unit { phy: view.phy(), len: view.total_len(), tags: self.tags(&view) };
+                    let queue = self.queue_said(&view).filter(|queue| *queue != at && self.could_stray(at, *queue));
+                    found.extend(queue.map(|queue| (queue, Place { offset: missing, unit })));
+                }
+            }
+        }
+        let strayed = found.iter().find_map(|(queue, place)| {
+            let others: Vec<Place> = found
+                .iter()
+                .filter(|(of, other)| of == queue && other.unit.phy != place.unit.phy)
+                .map(|(_, other)| *other)
+                .collect();
+            self.has_strayed(at, *queue, *place, &others).map(|rightful| (*queue, *place, rightful))
+        });
+        let Some((queue, Place { unit, .. }, rightful)) = strayed else { return Ok(()) };
+        let (says, lacks) = (Arc::clone(&self.queues[queue]), self.queues[at].key());
+        let why = format!(
+            "the message says that it is {missing} of {}, where it does not fit, and {lacks} lacks that one",
+            says.key()
+        );
+        self.damaged(unit.phy, unit.len, why, Some(Claim { queue: at, offset: missing }));
+        let failed = || OpenError::from_io(queue_dir(&self.layout.consumequeue(), says.key()));
+        self.met[queue].doubtful = self.met[queue].doubtful.filter(|doubtful| doubtful.unit.phy != unit.phy);
+        let has_taken = unit_in_files(&says, missing).is_some_and(|found| found.phy == unit.phy);
+        match rightful {
+            Some(rightful) if has_taken => {
+                rewrite_unit(&says, missing, &rightful.unit).map_err(failed())?;
+                self.touch(&says, missing);
+                let newest = &mut self.met[queue].newest;
+                *newest = newest.map(|newest| if newest.offset == missing { rightful } else { newest });
+            }
+            None if has_taken && says.max() == missing.advance(1) => {
+                let newest = newest_before(&says, unit.phy);
+                match newest {
+                    Some(_) => cut_queue(&says, missing).map_err(failed())?,
+                    None => drop_files(&says).map_err(failed())?,
+                }
+                self.met[queue] = Met { newest, ..Met::default() };
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The next record behind this one that says that it is of the queue.
+    fn next_said(&self, queue: usize, unit: Unit) -> Option<Place> {
+        let from = unit.phy.advance(u64::from(unit.len));
+        let mut views = self.segments.iter().filter(|segment| segment.end() > from).flat_map(|segment| {
+            readable_records(segment.bytes(), segment.start(), from.max(segment.start()), segment.end())
+        });
+        let next = views.find(|view| is_of(view, &self.queues[queue]))?;
+        let unit = Unit { phy: next.phy(), len: next.total_len(), tags: self.tags(&next) };
+        Some(Place { offset: next.queue_offset(), unit })
+    }
+
+    /// The queue that a record says it is of, if the scan knows it.
+    fn queue_said(&self, view: &RecordView<'_>) -> Option<usize> {
+        let id = u32::try_from(view.queue_id()).ok()?;
+        self.by_topic.get(view.topic())?.iter().find(|(of, _)| *of == id).map(|(_, at)| *at)
+    }
+
+    /// Can a message of queue `at` come to say the other? One field of it was damaged, not two.
+    fn could_stray(&self, at: usize, other: usize) -> bool {
+        let (own, other) = (self.queues[at].key(), self.queues[other].key());
+        let differing = || own.topic.bytes().zip(other.topic.bytes()).filter(|(one, other)| one != other).count();
+        own.topic == other.topic
+            || (own.queue_id == other.queue_id && own.topic.len() == other.topic.len() && differing() == 1)
+    }
+
+    /// Does the record not fit in the queue that it says? Then: the one that has its place there, if there is one. `others`
+    /// say that they are the same message of it.
+    fn has_strayed(&self, at: usize, queue: usize, place: Place, others: &[Place]) -> Option<Option<Place>> {
+        let said = &self.queues[queue];
+        let unit_at = |offset: Option<u64>| {
+            offset
+                .and_then(|offset| unit_in_files(said, QueueOffset(offset)))
+                .filter(|unit| unit.len > 0 && !unit.is_pre_blank())
+        };
+        let before = unit_at(place.offset.0.checked_sub(1));
+        if let Some(other) = others.first() {
+            // Two, of which one is of the queue that lacks it. Senders go round: the queues take turns as they did before.
+            let said_was_first = match (before, self.met[at].newest) {
+                (Some(before), Some(newest)) => before.phy < newest.unit.phy,
+                _ => true,
+            };
+            let is_second = other.unit.phy < place.unit.phy;
+            return (said_was_first == is_second).then_some(Some(*other));
+        }
+        let own = unit_at(Some(place.offset.0));
+        if let Some(own) = own.filter(|own| own.phy != place.unit.phy && self.leads_to(said, place.offset, own)) {
+            return Some(Some(Place { offset: place.offset, unit: own }));
+        }
+        // What the queue goes on with tells whether it has room for this one.
+        match self.next_said(queue, place.unit) {
+            Some(next) if next.offset == place.offset => Some(Some(next)),
+            Some(next) if place.offset.0.checked_add(1) == Some(next.offset.0) => None,
+            _ => Some(None),
+        }
     }
 
     /// The slot between a queue's newest record and the next that no message ever had: Java counts a unit of zeros if the log
@@ -510,7 +669,8 @@ impl<'a> QueueRebuild<'a> {
             .collect();
         for (end, unit, messages_max, claim) in claims {
             let (at, queue) = (claim.queue, Arc::clone(&self.queues[claim.queue]));
-            if self.met[at].newest.is_some_and(|newest| newest.unit.phy >= end) {
+            let is_past = self.met[at].newest.is_some_and(|newest| newest.unit.phy >= end);
+            if is_past || (messages_max == 1 && self.is_of_another(claim, unit.phy)) {
                 continue;
             }
             let (first, low) = match self.met[at].newest {
@@ -543,6 +703,13 @@ impl<'a> QueueRebuild<'a> {
             self.met[at].newest = Some(Place { offset: last, unit });
         }
         Ok(())
+    }
+
+    /// Has another queue the slot of a message that was damaged in its queue's name?
+    fn is_of_another(&self, claim: Claim, phy: PhyOffset) -> bool {
+        let has_slot = |queue: &QueueView| unit_in_files(queue, claim.offset).is_some_and(|unit| unit.phy == phy);
+        let mut others = (0..self.queues.len()).filter(|other| *other != claim.queue);
+        others.any(|other| self.could_stray(other, claim.queue) && has_slot(&self.queues[other]))
     }
 
     /// Does the unit at `offset` lead to the message of this queue that has that offset, or to the damage that took it?
@@ -636,7 +803,7 @@ impl<'a> QueueRebuild<'a> {
 
     /// Is the unit at the end of a queue one that leads to no message? Light queues hold messages of other topics.
     fn is_stray(&self, queue: &QueueView, offset: QueueOffset, unit: &Unit, end: PhyOffset) -> bool {
-        let is_checked = unit.phy >= self.from && !queue.key().topic.starts_with(LIGHT_QUEUE_PREFIX);
+        let is_checked = unit.phy >= self.from && !is_light(&queue.key().topic);
         // Without a length: its sector, or the end of it, did not come to the disk before the one behind it did.
         let is_unwritten = unit.len == 0;
         !unit.is_pre_blank() && (is_unwritten || unit.phy >= end || (is_checked && !self.leads_to(queue, offset, unit)))
@@ -653,7 +820,7 @@ impl<'a> QueueRebuild<'a> {
                 max = last;
                 queue.publish_max(max);
             }
-            let is_light = queue.key().topic.starts_with(LIGHT_QUEUE_PREFIX);
+            let is_light = is_light(&queue.key().topic);
             let is_unmet = self.met[queue.handle().index()].newest.is_none();
             let is_sound = self.from == PhyOffset(0) && self.is_whole() && self.damage.all().is_empty();
             if max.0 > 0 && is_unmet && !is_light && is_sound {
@@ -671,8 +838,7 @@ impl<'a> QueueRebuild<'a> {
             }
             let cut = cut_queue(queue, max)
                 .and_then(|()| point_at_damage(queue, self.damage.all()))
-                .and_then(|()| remove_files_behind(&dir, queue))
-                .and_then(|()| sync_units(queue, self.from));
+                .and_then(|()| remove_files_behind(&dir, queue));
             cut.map_err(OpenError::from_io(dir.clone()))?;
             // A process that was killed may have made its files, and not come to syncing their names.
             let last = queue.max().0.checked_sub(1).and_then(|last| unit_in_files(queue, QueueOffset(last)));
@@ -680,7 +846,25 @@ impl<'a> QueueRebuild<'a> {
                 self.made_in.insert(dir);
             }
         }
-        sync_queue_folders(&self.layout.consumequeue(), &self.made_in)
+        self.sync_all()
+    }
+
+    /// Brings all units from the scan's begin on, and the folders of their files, onto stable storage.
+    fn sync_all(&self) -> Result<(), OpenError> {
+        let root = self.layout.consumequeue();
+        if self.queues.len() >= WRITTEN_OUT_TOGETHER {
+            tracing::info!(queues = self.queues.len(), "syncing the consume queues");
+            disk::write_out(&root).map_err(io_at(&root))?;
+        }
+        let mut reported = Instant::now();
+        for (done, queue) in self.queues.iter().enumerate() {
+            sync_units(queue, self.from).map_err(OpenError::from_io(queue_dir(&root, queue.key())))?;
+            if reported.elapsed() > PROGRESS_INTERVAL {
+                reported = Instant::now();
+                tracing::info!("synced {done} of {} consume queues", self.queues.len());
+            }
+        }
+        sync_queue_folders(&root, &self.made_in)
     }
 }
 
@@ -716,6 +900,11 @@ fn point_at_damage(queue: &QueueView, damage: &[Damaged]) -> io::Result<()> {
     Ok(())
 }
 
+/// The first queue offset behind a queue's newest record, and where the search for what has it begins.
+fn gap_of(newest: Option<Place>, from: PhyOffset) -> (u64, PhyOffset) {
+    newest.map_or((0, from), |newest| (newest.offset.0 + 1, newest.unit.phy))
+}
+
 fn gap(queue: &QueueView, Place { offset, unit }: Place) -> ScanError {
     let (expected, found) = (queue.max().0, offset.0);
     ScanError::Gap(Gap { queue: queue.key().to_string(), expected, found, phy: unit.phy })
@@ -724,6 +913,11 @@ fn gap(queue: &QueueView, Place { offset, unit }: Place) -> ScanError {
 /// Is it a topic that a broker makes for itself or for a group?
 pub fn is_of_system(topic: &str) -> bool {
     topic == SCHEDULE_TOPIC || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix))
+}
+
+/// Is it the name of a light queue, which is in no table of topics?
+pub fn is_light(topic: &str) -> bool {
+    topic.starts_with(LIGHT_QUEUE_PREFIX)
 }
 
 /// Is this record one of this queue?

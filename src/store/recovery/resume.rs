@@ -12,6 +12,7 @@ use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
 use super::super::quarantine::nonzero_ranges;
 use super::super::queues::QueueView;
+use super::store_time::is_credible;
 use crate::io::{Segment, SharedMap, read_if_present, remove_if_present, replace_keeping_old};
 use crate::log::{Checksums, ScanEnd, Scanned, SegmentScan};
 use crate::store::open::found_at_start;
@@ -109,6 +110,7 @@ impl Reached {
         Ok(Some(reached).filter(|reached| {
             let found = found_at_start(queues, index);
             is_there
+                && is_credible(reached.stored_at())
                 && reached.from() <= place.start
                 && found.queues >= reached.derived.queues
                 && found.units >= reached.derived.units

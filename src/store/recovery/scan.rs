@@ -1,7 +1,7 @@
 //! Walking the log from a safe place to its end, and telling its end from damage (rules R2 and R5).
 //!
 //! A bad place at or behind the saved flushed position ends the log. Before it, or in a store without that position
-//! (Java's) or that another broker has written to since if any whole record follows, it is damage: the region from there to the next whole record, to the segment's
+//! (Java's) if any whole record follows, it is damage: the region from there to the next whole record, to the segment's
 //! end or to the flushed position is stepped over, and later segments are walked as ever.
 
 use std::fs;
@@ -18,6 +18,7 @@ use super::damage::Damaged;
 use super::queues::Taken;
 use super::rebuild::Rebuild;
 use super::resume::{Began, Pace, Reached};
+use super::store_time::NewestTime;
 use super::{RecoveredLog, ScanError};
 use crate::format::record::RECORD_LEN_MIN;
 use crate::io::{Segment, written_ranges};
@@ -26,7 +27,7 @@ use crate::log::{
 };
 use crate::types::{PhyOffset, Timestamp};
 
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// The clock is looked at once in so many bytes.
 const CLOCK_EVERY: u64 = 1 << 20;
 /// So much is read ahead of the scan, in halves.
@@ -39,10 +40,10 @@ const UNREADABLE: &str = "a part of the file cannot be read, check the disk";
 pub struct LogScan<'a> {
     pub layout: &'a Layout,
     pub segments: &'a [Arc<Segment>],
-    /// Saved by us; `None` in a store that Java wrote.
-    noted: Option<PhyOffset>,
-    /// Another broker wrote since it was saved.
-    foreign: bool,
+    /// Saved by us; `None` in a store that Java wrote, or if nobody knows. From there on the log may be cut.
+    pub flushed: Option<PhyOffset>,
+    /// Before it the log is never cut; equal to the above if that is known.
+    at_least: PhyOffset,
     began: Began,
     checksums: Checksums,
     /// Everything in quarantine.
@@ -68,7 +69,7 @@ struct Walk {
     from: PhyOffset,
     /// Where this process began.
     began_at: PhyOffset,
-    last_stored_at: Timestamp,
+    newest: NewestTime,
     began: Instant,
     reported: Instant,
     clock_at: PhyOffset,
@@ -80,7 +81,7 @@ impl<'a> LogScan<'a> {
     pub fn new(
         layout: &'a Layout,
         segments: &'a [Arc<Segment>],
-        (noted, foreign): (Option<PhyOffset>, bool),
+        (flushed, at_least): (Option<PhyOffset>, PhyOffset),
         checksums: Checksums,
         list: &'a mut Vec<Region>,
         began: Began,
@@ -89,8 +90,8 @@ impl<'a> LogScan<'a> {
         LogScan {
             layout,
             segments,
-            noted,
-            foreign,
+            flushed,
+            at_least,
             began,
             checksums,
             list,
@@ -114,14 +115,14 @@ impl<'a> LogScan<'a> {
         let mut walk = Walk {
             from,
             began_at: at,
-            last_stored_at: stored_at,
+            newest: NewestTime::new(stored_at),
             began: now,
             reported: now,
             clock_at: at,
             ahead_to: at,
             read_ahead: None,
         };
-        self.synced_to = self.last_flushed().unwrap_or(from).min(at);
+        self.synced_to = self.flushed.unwrap_or(from).min(at);
         let mut end = at;
         let segments = self.segments;
         for segment in segments.iter().filter(|segment| segment.end() > at) {
@@ -138,7 +139,7 @@ impl<'a> LogScan<'a> {
         }
         rebuild.queues.settle_all()?;
         rebuild.queues.close_ends()?;
-        Ok(RecoveredLog { end, last_stored_at: walk.last_stored_at })
+        Ok(RecoveredLog { end, last_stored_at: walk.newest.end() })
     }
 
     /// Which regions on the list need no further look. Those that were passed already are damage of this recovery, too.
@@ -193,9 +194,9 @@ impl<'a> LogScan<'a> {
             }
             let (at, why) = match records.step() {
                 Scanned::Record(view) => {
-                    let is_flushed = self.last_flushed().is_none_or(|flushed| here < flushed);
+                    let is_flushed = self.flushed.is_none_or(|flushed| here < flushed);
                     // No checksum covers the head of a record. A store of ours never writes an earlier time.
-                    if !is_flushed && view.store_timestamp() < walk.last_stored_at {
+                    if !is_flushed && view.store_timestamp() < walk.newest.at() {
                         tracing::warn!(path = %segment.path().display(), phy_offset = %here, "stored before the message ahead of it: not all of it came to the disk; the log ends here");
                         return Ok(Walked::Ended(here));
                     }
@@ -205,11 +206,11 @@ impl<'a> LogScan<'a> {
                             rebuild.queues.damage.forget_from(here);
                             return Ok(Walked::Ended(here));
                         }
-                        walk.last_stored_at = view.store_timestamp();
+                        walk.newest.take(view.store_timestamp(), here);
                         continue;
                     }
                     if rebuild.take(&view)? != Taken::Damaged {
-                        walk.last_stored_at = walk.last_stored_at.max(view.store_timestamp());
+                        walk.newest.take(view.store_timestamp(), here);
                     }
                     continue;
                 }
@@ -237,25 +238,23 @@ impl<'a> LogScan<'a> {
         }
     }
 
-    /// Behind this position nothing was on stable storage for sure; none if nobody knows.
-    fn last_flushed(&self) -> Option<PhyOffset> {
-        self.noted.filter(|_| !self.foreign)
-    }
-
     /// Where the log goes on behind a bad place; nowhere: it ends there.
     fn next_place(&self, segment: &Segment, at: PhyOffset) -> Result<Option<PhyOffset>, OpenError> {
-        match self.noted {
-            Some(flushed) if at >= flushed && !self.foreign => Ok(None),
-            Some(flushed) if at < flushed => {
+        match self.flushed {
+            Some(flushed) if at >= flushed => Ok(None),
+            Some(flushed) => {
                 let limit = segment.end().min(flushed);
                 let next = find_within(segment, at.advance(1), find_next)?.filter(|next| *next <= limit);
                 Ok(Some(next.unwrap_or(limit)))
             }
-            _ => {
+            None => {
                 // A blank alone does not show that the log went on: Java makes files ahead.
                 let mut follows = find_within(segment, at.advance(1), find_record)?.is_some();
                 for later in self.segments.iter().filter(|later| later.start() > segment.start()) {
                     follows = follows || find_within(later, later.start(), find_record)?.is_some();
+                }
+                if !follows && at < self.at_least {
+                    return Ok(Some(segment.end().min(self.at_least)));
                 }
                 let next = if follows { find_within(segment, at.advance(1), find_next)? } else { None };
                 Ok(follows.then_some(next.unwrap_or(segment.end())))
@@ -331,7 +330,7 @@ impl<'a> LogScan<'a> {
             began: self.began.clone(),
             from: walk.from.0,
             at: at.0,
-            stored_at: walk.last_stored_at.0,
+            stored_at: walk.newest.at().0,
             derived: rebuild.derived(),
         };
         reached.save(self.layout)

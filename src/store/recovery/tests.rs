@@ -11,13 +11,13 @@ use crate::format::record;
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch, spoil};
-use crate::store::quarantine;
 use crate::store::progress::Progress;
+use crate::store::quarantine;
 use crate::store::test_store::{FIRST_STORED_AT, QUEUE_FILE_LEN, SEGMENT_LEN, Sent, TestStore, dirty_pages};
 use crate::types::{QueueKey, QueueOffset, TagsCode};
 
 /// A safe time that makes a recovery begin with the segment of the newest message.
-const ALL_SAFE: Timestamp = Timestamp(i64::MAX / 2);
+const ALL_SAFE: Timestamp = Timestamp(FIRST_STORED_AT + 1_000_000_000);
 
 fn flip(path: &Path, at: u64) {
     let mut bytes = fs::read(path).unwrap();
@@ -1235,6 +1235,149 @@ fn a_record_behind_the_flushed_position_that_was_stored_before_the_one_ahead_of_
     store.open_check_close();
 }
 
+#[test]
+fn without_a_readable_flushed_position_damage_is_no_end_of_the_log_whatever_its_predecessor_says() {
+    for (content, has_older) in [(None, true), (Some(""), true), (Some("{\"flushed\":"), true), (None, false)] {
+        let mut store = TestStore::of_two_topics();
+        store.open_check_close();
+        store.killed(store.sent[2].unit.phy, ALL_SAFE);
+        store.killed(store.end, ALL_SAFE);
+        let flushed = store.layout().flushed();
+        fs::remove_file(&flushed).unwrap();
+        if let Some(content) = content {
+            fs::write(&flushed, content).unwrap();
+        }
+        if !has_older {
+            fs::remove_file(flushed.with_extension("bak")).unwrap();
+        }
+        let Sent { unit, .. } = store.sent[20];
+        let zeros = vec![0; unit.len as usize];
+        store.write(unit.phy, &zeros);
+        store.lose_alone(20);
+        store.open_check_close();
+        assert_eq!(store.damaged().len(), 1);
+    }
+}
+
+#[test]
+fn what_the_predecessor_of_a_lost_flushed_position_covers_is_no_torn_tail() {
+    let mut store = TestStore::new();
+    (0..6).for_each(|_| _ = store.put("A", 0, 20));
+    store.open_check_close();
+    store.killed(store.end, ALL_SAFE);
+    store.killed(store.end, ALL_SAFE);
+    fs::remove_file(store.layout().flushed()).unwrap();
+    let Sent { unit, .. } = store.sent[5];
+    store.write(unit.phy, &vec![0; unit.len as usize]);
+    store.lose_alone(5);
+    store.open_check_close();
+    assert_eq!(store.damaged().len(), 1);
+}
+
+#[test]
+fn a_store_time_far_in_the_future_is_no_time_to_go_on_from() {
+    const FUTURE: i64 = 19_381_184_000_000;
+    for (number, killed) in [(10, true), (35, true), (10, false), (35, false)] {
+        let store = TestStore::of_two_topics();
+        store.open_check_close();
+        let newest = store.sent[if number == 35 { 34 } else { 35 }].stored_at;
+        store.write(store.sent[number].unit.phy.advance(56), &FUTURE.to_be_bytes());
+        if killed {
+            store.killed(PhyOffset(0), Timestamp(0));
+        } else {
+            fs::remove_dir_all(store.layout().consumequeue()).unwrap();
+        }
+        let opened = store.open().unwrap();
+        assert_eq!(opened.writer_start.last_stored_at, newest, "{number} {killed}");
+        assert_eq!(opened.writer_start.end, store.end);
+        store.close(opened);
+        assert!(store.damaged().is_empty());
+    }
+}
+
+#[test]
+fn a_noted_store_time_far_in_the_future_is_not_believed() {
+    let store = TestStore::of_two_topics();
+    store.open_check_close();
+    let noted = fs::read_to_string(store.layout().flushed()).unwrap();
+    let newest = store.sent[35].stored_at;
+    let flipped = noted.replace(&newest.to_string(), "19381184000000");
+    assert_ne!(noted, flipped);
+    fs::write(store.layout().flushed(), flipped).unwrap();
+    let opened = store.open().unwrap();
+    assert_eq!(opened.writer_start.last_stored_at, newest);
+    store.close(opened);
+}
+
+#[test]
+fn a_checkpoint_far_in_the_future_makes_nothing_safe() {
+    let store = TestStore::of_two_topics();
+    store.open_check_close();
+    store.killed(store.end, Timestamp(19_381_184_000_000));
+    // The queue's last file is gone, and no later record of the queue tells.
+    fs::remove_file(store.queue_file("A", 0, 10)).unwrap();
+    store.open_check_close();
+}
+
+#[test]
+fn a_tail_or_a_beginning_of_a_segment_that_is_gone_after_a_clean_stop_is_damage() {
+    for is_tail in [true, false] {
+        let mut store = TestStore::of_two_topics();
+        store.open_check_close();
+        let first_of_second = store.sent.iter().position(|sent| sent.unit.phy.0 >= SEGMENT_LEN).unwrap();
+        let number = if is_tail { store.sent.len() - 1 } else { first_of_second };
+        let Sent { unit, .. } = store.sent[number];
+        store.write(unit.phy, &vec![0; unit.len as usize]);
+        store.lose_alone(number);
+        store.open_check_close();
+        let damaged = store.damaged();
+        assert_eq!(damaged.len(), 1, "{damaged:?}");
+        // Known damage costs no further scan, and is known still.
+        store.open_check_close();
+        assert_eq!(store.damaged(), damaged);
+    }
+}
+
+/// Messages in two queues of one topic by turns, and some of a third that has far fewer.
+fn of_queues_by_turns() -> TestStore {
+    let mut store = TestStore::in_memory();
+    for turn in 0..20 {
+        store.put("A", 0, 60);
+        store.put("A", 1, 60);
+        if turn % 5 == 0 {
+            store.put("A", 2, 60);
+        }
+    }
+    store
+}
+
+#[test]
+fn a_message_that_says_another_queue_than_its_own_is_damaged_with_its_units_and_without() {
+    for (built, killed) in [(false, true), (false, false), (true, true)] {
+        for (queue_id, offset) in [(0, 7), (1, 7), (0, 1), (1, 12), (2, 1), (1, 18)] {
+            for says in [0_u32, 1, 2, 5, 6] {
+                if says == queue_id {
+                    continue;
+                }
+                let mut store = of_queues_by_turns();
+                if built {
+                    store.open_check_close();
+                }
+                if killed {
+                    store.killed(store.end, Timestamp(0));
+                }
+                let is_it = |sent: &Sent| sent.queue.queue_id == queue_id && sent.offset.0 == offset;
+                let number = store.sent.iter().position(is_it).unwrap();
+                let phy = store.sent[number].unit.phy;
+                store.write(phy.advance(QUEUE_ID_AT), &says.to_be_bytes());
+                store.lose_alone(number);
+                assert_stays_and_rebuilds(&store);
+                assert_eq!(store.damaged().len(), 1);
+            }
+        }
+    }
+}
+
 /// The page at a byte of a file is one that the disk does not give, where the file is mapped for the first time.
 struct BadSector {
     path: PathBuf,
@@ -1321,7 +1464,7 @@ fn damage_in_what_another_broker_wrote_is_quarantined_and_nothing_behind_it_is_c
     for (noted, abort) in [(true, false), (true, true), (false, false)] {
         let mut store = grown_by_another();
         if !noted {
-            let progress = Progress::load(&store.layout().flushed()).unwrap().unwrap();
+            let progress = Progress::load(&store.layout().flushed()).unwrap().newest.unwrap();
             Progress { clean: None, ..progress }.save(&store.layout().flushed()).unwrap();
         }
         if abort {

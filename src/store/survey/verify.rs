@@ -570,7 +570,7 @@ impl Check<'_> {
     fn end_of_log(&mut self, walked: &Walked, end: u64) -> Result<(), OpenError> {
         let level = if self.dir.unclean { Level::Warning } else { Level::Error };
         let path = self.dir.layout.flushed();
-        let flushed = Progress::load(&path).map_err(io_at(&path))?.map_or(0, |progress| progress.flushed);
+        let flushed = Progress::load(&path).map_err(io_at(&path))?.at_least.0;
         if flushed > end {
             let what = format!("everything before {flushed} was on stable storage, the log ends at {end}");
             self.report.error("I18", path.display(), what);

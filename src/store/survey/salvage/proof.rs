@@ -25,7 +25,7 @@ pub(super) fn add(dir: &StoreDir, plan: &Plan, salvaged: &mut Salvaged) -> Resul
     };
     lose(log_min, salvaged.log_start, "no whole record is left in the oldest segments".into());
     let flushed = dir.layout.flushed();
-    let flushed = Progress::load(&flushed).map_err(io_at(&flushed))?.map_or(0, |progress| progress.flushed);
+    let flushed = Progress::load(&flushed).map_err(io_at(&flushed))?.at_least.0;
     lose(salvaged.log_end, flushed, format!("kerolox/flushed says that the log was on stable storage up to {flushed}"));
     let checkpoint = dir.layout.checkpoint();
     let checkpoint = read_if_present(&checkpoint).map_err(io_at(&checkpoint))?;
