@@ -12,11 +12,8 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence, fence};
-use std::sync::{Arc, Once};
-
-use super::segment::Segment;
-use super::shared_map::SharedMap;
 
 /// A part of a mapped file could not be brought into memory, now or earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +43,7 @@ pub(super) struct Guard {
 
 /// What the handler may mend for a thread.
 #[derive(Clone, Copy)]
-struct Armed {
+pub(super) struct Armed {
     start: usize,
     end: usize,
     broken: *const AtomicBool,
@@ -67,26 +64,13 @@ thread_local! {
 }
 
 /// Puts back what was armed before, however the guarded work ends.
-struct Disarm(ArmedList);
+pub(super) struct Disarm(ArmedList);
 
 /// Arms this thread for `armed`, which outlives what is given back.
-fn arm(armed: &[Armed]) -> Disarm {
+pub(super) fn arm(armed: &[Armed]) -> Disarm {
     let disarm = Disarm(ARMED.replace(ArmedList { first: armed.as_ptr(), count: armed.len() }));
     compiler_fence(Ordering::SeqCst);
     disarm
-}
-
-/// Runs `access`, which touches these mappings as it likes: what cannot be brought into memory reads as zeros, and the
-/// mapping says that it is broken. For a store that is being opened, which knows damage when it meets zeros in the log,
-/// and gives up the other files. Blocking.
-pub fn over_faults<R>(segments: &[Arc<Segment>], maps: &[&SharedMap], access: impl FnOnce() -> R) -> R {
-    let guards = segments.iter().map(|segment| segment.guard()).chain(maps.iter().map(|map| map.guard()));
-    let armed: Vec<Armed> = guards.map(Guard::armed).collect();
-    let disarm = arm(&armed);
-    let result = access();
-    drop(disarm);
-    fence(Ordering::Acquire);
-    result
 }
 
 impl Drop for Disarm {
@@ -108,7 +92,7 @@ impl Guard {
         self.broken.load(Ordering::Acquire)
     }
 
-    fn armed(&self) -> Armed {
+    pub(super) fn armed(&self) -> Armed {
         Armed { start: self.start, end: self.start + self.len, broken: &raw const self.broken }
     }
 

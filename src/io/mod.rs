@@ -12,6 +12,7 @@ mod guard;
 mod lock;
 mod log_file;
 mod log_tail;
+mod over_faults;
 mod raw_file;
 mod read_file;
 mod residency;
@@ -31,10 +32,11 @@ pub use disk::{remove_if_present, sync_folder as fsync_dir};
 pub use files::{
     create_full_length, disk_usage, read_if_present, read_tail, replace_keeping_old, write_first_block, written_ranges,
 };
-pub use guard::{BrokenMap, over_faults};
+pub use guard::BrokenMap;
 pub use lock::{LockError, StoreLock};
 pub use log_file::{AppendMode, LogFile, SyncCall, ZERO_LEN};
 pub use log_tail::{LogTail, TailWriter};
+pub use over_faults::over_faults;
 pub use read_file::ReadFile;
 pub use segment::{Segment, SegmentSet};
 pub use shared_map::SharedMap;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use super::durable::{DurableMark, DurableUpTo};
 use super::layout::Layout;
+use super::queue_folders::sync_queue_folders;
 use super::queues::{Expired, QueueList, QueueView, UnitFile, queue_dir};
-use super::recovery;
 use super::shared::Shared;
 use super::submit::LocalWake;
 use super::writer::DispatchUnit;
@@ -448,7 +448,7 @@ impl Builder {
             let step = move || {
                 // One that is gone was moved away with its topic, which was deleted.
                 let mut there = folders;
-                while let Err(error) = recovery::sync_queue_folders(&consumequeue, &there) {
+                while let Err(error) = sync_queue_folders(&consumequeue, &there) {
                     let count = there.len();
                     there.retain(|folder| folder.is_dir());
                     if there.len() == count {

@@ -13,7 +13,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use super::reader::ReadError;
+use super::read_error::ReadError;
+use super::scans::Reader;
 use super::shared::Shared;
 use crate::io::ReadFile;
 
@@ -23,17 +24,6 @@ const UNDER_WAY_MAX: usize = 64;
 const WAITING_MAX: usize = 1024;
 /// Reads that wait in all; beyond it a reader may only have one.
 const WAITING_IN_ALL_MAX: usize = 4096;
-
-/// On whose behalf messages are read.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Reader {
-    /// A consumer group.
-    Group(Arc<str>),
-    /// Whoever looks messages up by key, id or time.
-    Lookup,
-    /// The delivery of delayed messages.
-    Delivery,
-}
 
 /// Lives on one shard core.
 pub(super) struct ColdReads {

@@ -13,11 +13,11 @@ use bytes::BytesMut;
 use glommio::{LocalExecutor, Task};
 
 use super::builder::Builder;
-use super::cold_reads::Reader;
 use super::index_builder::IndexBuilder;
 use super::open::{Closing, OpenedStore, close, open};
 use super::queues::QueueView;
 use super::reader::{GetStatus, ShardStore};
+use super::scans::Reader;
 use super::shared::{FlushMode, PutFlush, Shared, StoreSettings};
 use super::submit::{Message, PutOutcome, PutRefusal, PutStatus, Submitter, TagsRule};
 use super::test_store::TestStore;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::builder::QUIET_LOOKS;
 use super::durable::{DurableMark, DurableUpTo};
 use super::layout::Layout;
-use super::reader::ReadError;
+use super::read_error::ReadError;
 use super::shared::Shared;
 use super::submit::LocalWake;
 use super::writer::KeyEntry;
@@ -192,22 +192,19 @@ impl IndexBuilder {
         if let Some(full) = last {
             // The next one may be on stable storage first otherwise, and nobody would miss the one before it.
             let dir = self.layout.index();
-            let sync = move || {
-                match full.sync() {
-                    // What it holds is lost for queries until the next start makes it anew; keys to come are not.
-                    Err(error) if full.is_broken() => {
-                        tracing::error!(path = %full.path().display(), %error, "an index file is given up; the next start rebuilds it");
-                    }
-                    synced => synced?,
-                }
-                disk::sync_folder(&dir)
-            };
-            self.blocking.run(sync).await?;
+            let path = full.path().display().to_string();
+            let synced = self.blocking.run(move || full.sync().and_then(|()| disk::sync_folder(&dir))).await;
+            // Not tried again: a second sync proves nothing. Keys to come go into the next file all the same.
+            if let Err(error) = synced {
+                self.durable.fails();
+                self.shared.set_in_doubt(path, format!("syncing the full index file failed: {error}"));
+            }
         }
         let dir = self.layout.index();
         let made = self.blocking.run_for_appends(move || make_file(&dir, slots, units)).await?;
         let full = self.files.borrow().last().cloned();
         if let Some(full) = full
+            && self.shared.doubt().is_none()
             && let Ok(end) = full.guarded(|| index_header(&full).end.0)
         {
             self.full_up_to.store(end, Ordering::Release);

@@ -8,6 +8,7 @@
 mod append_tests;
 mod births;
 mod builder;
+mod clean_stop;
 mod cold_reads;
 mod config_store;
 mod deleted;
@@ -26,7 +27,9 @@ mod outlet;
 mod power_loss;
 mod progress;
 mod quarantine;
+mod queue_folders;
 mod queues;
+mod read_error;
 mod reader;
 mod rebuild;
 mod recovery;
@@ -43,7 +46,6 @@ mod writer;
 
 pub use births::Births;
 pub use builder::{Builder, OnArrival};
-pub use cold_reads::Reader;
 pub use config_store::{ConfigTables, load_table};
 pub use deleted::{remove_next as remove_deleted, take_away as take_deleted_away};
 pub use disk_watch::{DiskWatch, StorePlace};
@@ -57,8 +59,10 @@ pub use open_error::OpenError;
 pub use outlet::Outlet;
 pub use quarantine::{DamagedRegions, Kind as RegionKind, Region, list as list_quarantine};
 pub use queues::{QueueList, QueueRegistry, QueueView, old_queues};
-pub use reader::{Found, GetResult, GetStatus, QueryResult, ReadError, ShardStore};
+pub use read_error::ReadError;
+pub use reader::{Found, GetResult, GetStatus, QueryResult, ShardStore};
 pub use rebuild::{RebuildPlan, Rebuilt, rebuild};
+pub use scans::Reader;
 pub use shared::{
     Doubt, FlushMode, Health, LossWindow, Poison, PutFlush, ReadSettings, Shared, StageTimes, StoreSettings,
 };

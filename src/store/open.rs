@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::births::Births;
+use super::clean_stop::{first_in_files, forget_clean_stop, found_at_start};
 use super::config_store::{self, ConfigTables};
-use super::index_builder::index_header;
 use super::layout::Layout;
 use super::open_error::{OpenError, Remedy, io_at};
-use super::progress::{CleanStop, Progress, Saved};
+use super::progress::{Progress, Saved};
 use super::quarantine::{self, DamagedRegions, Region};
+use super::queue_folders::sync_queue_folders;
 use super::queues::{QueueRegistry, UnitFile, queue_dir};
-use super::rebuild::forget_clean_stop;
 use super::recovery::{self, Began, Ends, RecoveredLog};
 use super::shared::{Shared, StoreSettings};
 use super::sync_call;
@@ -378,22 +378,6 @@ fn save_queue_count(layout: &Layout, queues: &[Arc<super::queues::QueueView>]) -
     replace_keeping_old(&path, count.to_string().as_bytes()).map_err(io_at(&path))
 }
 
-/// What the derived files hold, to compare with what a clean stop noted.
-pub fn found_at_start(queues: &[Arc<super::queues::QueueView>], index: &[Arc<SharedMap>]) -> CleanStop {
-    let with_messages = queues.iter().filter(|queue| queue.max().0 > 0);
-    CleanStop {
-        queues: with_messages.clone().count() as u64,
-        units: with_messages
-            .map(|queue| queue.max().0.saturating_sub(first_in_files(queue)))
-            .fold(0, u64::saturating_add),
-        index_end: index.last().map_or(0, |file| index_header(file).end_phy.0),
-    }
-}
-
-fn first_in_files(queue: &super::queues::QueueView) -> u64 {
-    queue.files().first().map_or(0, |file| file.first().0)
-}
-
 fn refuse_foreign(layout: &Layout) -> Result<(), OpenError> {
     let rocks = layout.consumequeue().join("CURRENT");
     if rocks.exists() {
@@ -547,7 +531,7 @@ fn sync_derived(opened: &Closing<'_>) -> Result<(), OpenError> {
             folders.insert(queue_dir(&consumequeue, queue.key()));
         }
     }
-    recovery::sync_queue_folders(&consumequeue, &folders)?;
+    sync_queue_folders(&consumequeue, &folders)?;
     for file in &opened.index_files {
         file.sync().map_err(io_at(file.path()))?;
     }

@@ -8,10 +8,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::clean_stop::forget_clean_stop;
 use super::layout::Layout;
 use super::open::{Closing, close, open_locked};
 use super::open_error::{OpenError, io_at};
-use super::progress::Progress;
 use super::quarantine::{self, Region};
 use super::queues::{QueueView, UnitFile, queue_dir};
 use super::recovery::{SAVE_INTERVAL, store_unit};
@@ -19,7 +19,7 @@ use super::shared::StoreSettings;
 use super::survey::{self, QueueEntry, UnitReader};
 use crate::format::names;
 use crate::format::unit::{UNIT_LEN, Unit};
-use crate::io::{SharedMap, StoreLock, disk, fsync_dir, replace_keeping_old};
+use crate::io::{SharedMap, StoreLock, disk, fsync_dir};
 use crate::types::{PhyOffset, QueueKey, QueueOffset};
 
 /// What was built.
@@ -186,21 +186,6 @@ fn push(
     store_unit(&file, offset, unit);
     queue.publish_max(offset.advance(1));
     Ok(())
-}
-
-/// From here on a start that finds less than there was scans the whole log.
-pub(super) fn forget_clean_stop(layout: &Layout, queue_count: u64) -> Result<(), OpenError> {
-    let path = layout.flushed();
-    if let Some(progress) = Progress::load(&path).map_err(io_at(&path))?.newest {
-        // Twice, so that the older copy does not say it either.
-        for _ in 0..2 {
-            Progress { clean: None, ..progress }.save(&path).map_err(io_at(&path))?;
-        }
-    }
-    let path = layout.recovery();
-    disk::remove_if_present(&path).map_err(io_at(&path))?;
-    let path = layout.queue_count();
-    replace_keeping_old(&path, queue_count.to_string().as_bytes()).map_err(io_at(&path))
 }
 
 /// Where the old files wait: below our own folder, which Java never looks into.

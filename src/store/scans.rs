@@ -11,8 +11,18 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cold_reads::Reader;
 use crate::types::PhyOffset;
+
+/// On whose behalf messages are read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reader {
+    /// A consumer group.
+    Group(Arc<str>),
+    /// Whoever looks messages up by key, id or time.
+    Lookup,
+    /// The delivery of delayed messages.
+    Delivery,
+}
 
 /// What is read ahead, and dropped, at a time; orders begin and end at multiples of it.
 pub(super) const WINDOW_LEN: u64 = 1 << 20;

@@ -70,8 +70,9 @@ mod tests {
     use crate::io::Blocking;
     use crate::io::disk::{Answer, Change};
     use crate::io::tap::{Tap, Watch, spoil};
-    use crate::store::cold_reads::Reader;
-    use crate::store::reader::{ReadError, ShardStore};
+    use crate::store::read_error::ReadError;
+    use crate::store::reader::ShardStore;
+    use crate::store::scans::Reader;
     use crate::store::submit::Submitter;
     use crate::store::test_store::TestStore;
 

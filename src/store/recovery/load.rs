@@ -12,6 +12,7 @@ use super::super::open_error::{OpenError, Remedy, io_at};
 use super::super::queues::{QueueView, UnitFile, handle};
 use super::super::shared::StoreSettings;
 use super::index::zero_unused_entries;
+use super::unit_files::segment_start;
 use crate::format::index_file;
 use crate::format::names;
 use crate::format::unit::{UNIT_LEN, Unit};
@@ -144,11 +145,6 @@ fn load_queue_files(consumequeue: &Path, dir: &Path, len: u64) -> Result<Vec<Arc
         files.push(Arc::new(UnitFile::new(first, map)));
     }
     Ok(files)
-}
-
-/// The position that a segment's or consume queue file's name says.
-pub(super) fn segment_start(path: &Path) -> Option<u64> {
-    path.file_name().and_then(|name| name.to_str()).and_then(names::parse_segment_name)
 }
 
 /// The queue offset behind the last unit, and that unit; files behind it are taken out.

@@ -45,7 +45,7 @@ pub use load::{Ends, load_index, load_queues, set_minimums};
 pub use queues::{is_light, is_of_system};
 pub use resume::{Began, SAVE_INTERVAL};
 pub use store_time::is_credible;
-pub use unit_files::{store_unit, sync_queue_folders};
+pub use unit_files::store_unit;
 
 /// What a recovery works on.
 pub struct Recovery<'a> {

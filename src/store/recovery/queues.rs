@@ -13,13 +13,13 @@ use std::time::Instant;
 use super::super::births::Births;
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
+use super::super::queue_folders::sync_queue_folders;
 use super::super::queues::{QueueView, UnitFile, handle, queue_dir};
 use super::super::shared::StoreSettings;
 use super::damage::{Claim, Damage, Damaged};
-use super::scan::PROGRESS_INTERVAL;
+use super::resume::PROGRESS_INTERVAL;
 use super::unit_files::{
-    cut_queue, drop_files, invalid, remove_files_behind, rewrite_unit, store_unit, sync_queue_folders, sync_units,
-    unit_in_files,
+    cut_queue, drop_files, invalid, remove_files_behind, rewrite_unit, store_unit, sync_units, unit_in_files,
 };
 use super::{Gap, ScanError};
 use crate::format::config_files::TopicsFile;

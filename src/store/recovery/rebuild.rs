@@ -9,7 +9,7 @@ use super::index::IndexRebuild;
 use super::queues::{QueueRebuild, Taken};
 use crate::format::record::{RecordView, sys_flag};
 use crate::io::SharedMap;
-use crate::store::open::found_at_start;
+use crate::store::clean_stop::found_at_start;
 use crate::store::progress::CleanStop;
 use crate::types::PhyOffset;
 

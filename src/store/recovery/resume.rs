@@ -15,10 +15,12 @@ use super::super::queues::QueueView;
 use super::store_time::is_credible;
 use crate::io::{Segment, SharedMap, read_if_present, remove_if_present, replace_keeping_old};
 use crate::log::{Checksums, ScanEnd, Scanned, SegmentScan};
-use crate::store::open::found_at_start;
+use crate::store::clean_stop::found_at_start;
 use crate::store::progress::{CleanStop, Progress};
 use crate::types::{PhyOffset, Timestamp};
 
+/// How often a long recovery tells how far it is.
+pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// Progress is saved no more often, and at most a tenth of the time goes into it.
 pub const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 

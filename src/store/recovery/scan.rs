@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
@@ -17,7 +17,7 @@ use super::cut::sync_segments;
 use super::damage::Damaged;
 use super::queues::Taken;
 use super::rebuild::Rebuild;
-use super::resume::{Began, Pace, Reached};
+use super::resume::{Began, PROGRESS_INTERVAL, Pace, Reached};
 use super::store_time::NewestTime;
 use super::{RecoveredLog, ScanError};
 use crate::format::record::RECORD_LEN_MIN;
@@ -27,7 +27,6 @@ use crate::log::{
 };
 use crate::types::{PhyOffset, Timestamp};
 
-pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// The clock is looked at once in so many bytes.
 const CLOCK_EVERY: u64 = 1 << 20;
 /// So much is read ahead of the scan, in halves.

@@ -1,17 +1,20 @@
 //! Changing the files of one queue, before any core runs: units put in, written over, cut off.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use super::super::open_error::{OpenError, io_at};
 use super::super::queues::{QueueView, UnitFile};
-use super::load::segment_start;
+use crate::format::names;
 use crate::format::unit::{UNIT_LEN, Unit};
-use crate::io::{disk, fsync_dir};
+use crate::io::disk;
 use crate::types::{PhyOffset, QueueOffset};
+
+/// The position that a segment's or consume queue file's name says.
+pub(super) fn segment_start(path: &Path) -> Option<u64> {
+    path.file_name().and_then(|name| name.to_str()).and_then(names::parse_segment_name)
+}
 
 /// Removes files that a crash left behind the queue's last: nothing of them was taken, and what they hold would pass for
 /// units once the queue has grown to there.
@@ -43,13 +46,6 @@ pub fn sync_units(queue: &QueueView, from: PhyOffset) -> io::Result<()> {
     Ok(())
 }
 
-/// Syncs the folders of queues that got new files, and those above them. Blocking.
-pub fn sync_queue_folders(consumequeue: &Path, of_queues: &BTreeSet<PathBuf>) -> Result<(), OpenError> {
-    let of_topics: BTreeSet<_> = of_queues.iter().filter_map(|dir| dir.parent()).collect();
-    let root = (!of_queues.is_empty()).then_some(consumequeue);
-    let mut dirs = of_queues.iter().map(PathBuf::as_path).chain(of_topics).chain(root);
-    dirs.try_for_each(|dir| fsync_dir(dir).map_err(io_at(dir)))
-}
 /// Whatever stands at `offset` in the queue's files, at or behind its end too.
 pub fn unit_in_files(queue: &QueueView, offset: QueueOffset) -> Option<Unit> {
     let files = queue.files();
