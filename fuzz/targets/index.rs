@@ -48,7 +48,7 @@ fn look(file: &[u8]) {
     }
 }
 
-fn find(index: &IndexFile<'_>, key: KeyHash) -> Vec<PhyOffset> {
+fn find(index: &IndexFile<&[u8]>, key: KeyHash) -> Vec<PhyOffset> {
     let mut found = Vec::new();
     index.find(key, Timestamp(0), Timestamp(i64::MAX), 64, &mut found);
     found
