@@ -96,9 +96,9 @@ pub struct Doubt {
 }
 
 impl Health<'_> {
-    /// Does the node take messages?
+    /// Does the node take messages? Without a next segment those that still fit the last.
     pub fn takes_puts(&self) -> bool {
-        matches!(self, Health::Ok | Health::InDoubt(_))
+        matches!(self, Health::Ok | Health::InDoubt(_) | Health::NoSegment(_))
     }
 
     /// One word for machines.
