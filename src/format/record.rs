@@ -34,8 +34,8 @@
 
 mod message_id;
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use smallvec::SmallVec;
 

@@ -1,6 +1,6 @@
 //! One client connection as the broker sees it; `net` implements it, tests do too.
 
-use std::net::SocketAddr;
+use core::net::SocketAddr;
 
 use bytes::BytesMut;
 

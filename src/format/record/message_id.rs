@@ -2,7 +2,7 @@
 //!
 //! Source: store.md 2.9.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::types::PhyOffset;
 
