@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::durable::{DurableMark, DurableUpTo};
+use super::durable::{DurableMark, DurableUpTo, SyncPace};
 use super::layout::Layout;
 use super::queue_folders::sync_queue_folders;
 use super::queues::{Expired, QueueList, QueueView, UnitFile, queue_dir};
@@ -30,8 +30,6 @@ const RESERVE_LEN_MIN: u64 = 4096;
 const RESERVE_LEN_MAX: u64 = 256 * 1024;
 /// Pause after a file could not be made or extended.
 const RETRY: Duration = Duration::from_secs(1);
-/// Looks in a row that find no new units, until all is synced.
-pub(super) const QUIET_LOOKS: u32 = 3;
 
 /// Files synced in one piece of work for the helper thread, and how long one goes on, in ms: others wait behind it.
 const SYNC_FILES_MAX: usize = 64;
@@ -357,27 +355,16 @@ impl Builder {
         }
     }
 
-    /// Syncs what was built, by least pages each interval; wholly each thorough interval, when somebody asks, and once
-    /// nothing has come for a few looks, so that a crash of a node that has gone quiet costs no long scan.
+    /// Syncs what was built: by least pages each interval, wholly when [`SyncPace`] says so.
     pub async fn run_flusher(self: Rc<Self>, least_pages: u64) {
         let interval = Duration::from_millis(self.shared.settings.consumequeue_flush_interval_ms);
-        let thorough_interval = self.shared.settings.consumequeue_thorough_interval_ms;
-        let mut last_thorough = crate::io::steady_ms();
-        let mut asked = self.shared.queue_syncs_asked();
-        let mut quiet_looks = 0;
+        let mut pace = SyncPace::new(&self.shared);
         loop {
             if self.durable.is_all_synced() {
                 self.dirtied.wait().await;
             }
             crate::io::sleep(interval).await;
-            quiet_looks = if self.arrived.replace(false) { 0 } else { quiet_looks + 1 };
-            let asked_before = std::mem::replace(&mut asked, self.shared.queue_syncs_asked());
-            let thorough = asked > asked_before
-                || quiet_looks >= QUIET_LOOKS
-                || crate::io::steady_ms().saturating_sub(last_thorough) >= thorough_interval;
-            if thorough {
-                last_thorough = crate::io::steady_ms();
-            }
+            let thorough = pace.is_due(&self.shared, self.arrived.replace(false));
             self.sync(if thorough { 0 } else { least_pages }).await;
         }
     }

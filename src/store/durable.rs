@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use super::shared::Shared;
+
 /// Everything derived of a record stored before this time (ms) is on stable storage. `i64::MAX`: all of it.
 pub type DurableUpTo = Arc<AtomicI64>;
 
@@ -70,5 +72,36 @@ impl DurableMark {
         let oldest = [&self.building, &self.unsynced, &self.syncing].into_iter().filter_map(Cell::get).min();
         let most = if self.failed.get() { self.up_to.load(Ordering::Acquire) } else { i64::MAX };
         self.up_to.store(oldest.unwrap_or(i64::MAX).min(most), Ordering::Release);
+    }
+}
+
+/// Looks of a flusher without anything new after which it syncs all.
+const QUIET_LOOKS: u32 = 3;
+
+/// When all that was built is to be synced: each thorough interval, when somebody asks, and once nothing has come for a few
+/// looks, so that a crash of a node that has gone quiet costs no long scan.
+pub struct SyncPace {
+    last_ms: u64,
+    asked: u64,
+    quiet_looks: u32,
+}
+
+impl SyncPace {
+    pub fn new(shared: &Shared) -> SyncPace {
+        SyncPace { last_ms: crate::io::steady_ms(), asked: shared.queue_syncs_asked(), quiet_looks: 0 }
+    }
+
+    /// Asked once a look; `arrived`: something was built since the last.
+    pub fn is_due(&mut self, shared: &Shared, arrived: bool) -> bool {
+        self.quiet_looks = if arrived { 0 } else { self.quiet_looks + 1 };
+        let asked_before = std::mem::replace(&mut self.asked, shared.queue_syncs_asked());
+        let now_ms = crate::io::steady_ms();
+        let is_due = self.asked > asked_before
+            || self.quiet_looks >= QUIET_LOOKS
+            || now_ms.saturating_sub(self.last_ms) >= shared.settings.consumequeue_thorough_interval_ms;
+        if is_due {
+            self.last_ms = now_ms;
+        }
+        is_due
     }
 }

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::builder::QUIET_LOOKS;
-use super::durable::{DurableMark, DurableUpTo};
+use super::durable::{DurableMark, DurableUpTo, SyncPace};
 use super::layout::Layout;
 use super::read_error::ReadError;
 use super::shared::Shared;
@@ -99,28 +98,18 @@ impl IndexBuilder {
         }
     }
 
-    /// Syncs what was put, once each thorough interval and soon after the last message, as the consume queues do: what a
-    /// recovery can rely on, which else would lag behind an idle node by the interval (T9). A task of its own.
+    /// Syncs what was put, when [`SyncPace`] says so: what a recovery can rely on (T9). A task of its own.
     pub async fn run_flusher(self: Rc<Self>) {
         let interval = Duration::from_millis(self.shared.settings.consumequeue_flush_interval_ms);
-        let thorough_interval = self.shared.settings.consumequeue_thorough_interval_ms;
-        let mut last_sync = crate::io::steady_ms();
-        let mut asked = self.shared.queue_syncs_asked();
-        let mut quiet_looks = 0;
+        let mut pace = SyncPace::new(&self.shared);
         loop {
             if self.durable.is_all_synced() {
                 self.dirtied.wait().await;
             }
             crate::io::sleep(interval).await;
-            quiet_looks = if self.arrived.replace(false) { 0 } else { quiet_looks + 1 };
-            let asked_before = std::mem::replace(&mut asked, self.shared.queue_syncs_asked());
-            let is_due = asked > asked_before
-                || quiet_looks >= QUIET_LOOKS
-                || crate::io::steady_ms().saturating_sub(last_sync) >= thorough_interval;
-            if !is_due {
+            if !pace.is_due(&self.shared, self.arrived.replace(false)) {
                 continue;
             }
-            last_sync = crate::io::steady_ms();
             // Those before it were synced when they were full.
             let Some(file) = self.files.borrow().last().cloned() else { continue };
             self.durable.sync_begins();
