@@ -227,6 +227,21 @@ impl<B: IndexBytes> IndexFile<B> {
         })
     }
 
+    /// The number of the first entry of a place at or behind `phy`: entries are in the order of the log.
+    pub fn first_from(&self, phy: PhyOffset) -> u32 {
+        let (mut low, mut high) = (1, self.next_unit().max(1));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.unit(middle).phy < phy { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// The places that the entries from `number` (1 is the first) on lead to, in the order in which they were put.
+    pub fn places_from(&self, number: u32) -> impl Iterator<Item = PhyOffset> {
+        (number.max(1)..self.next_unit()).map(|number| self.unit(number).phy)
+    }
+
     /// The number of the next entry, and never one beyond the file.
     pub(super) fn next_unit(&self) -> u32 {
         self.header().next_unit.min(self.shape.units)

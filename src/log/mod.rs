@@ -16,5 +16,6 @@ pub use group_commit::{Action, Event, GroupCommit, WaiterId};
 pub use log_end::{LogEnd, Place, QueueCounters, RECORD_ROOM};
 pub use retention::{Oldest, Pass, Retention, RetentionRule, Step, Trigger};
 pub use scan::{
-    Checksums, ScanEnd, Scanned, SegmentScan, find_next, find_record, last_record, readable_records, records_by_length,
+    Checksums, ScanEnd, Scanned, SegmentScan, find_next, find_record, is_cut_short, last_record, readable_records,
+    records_by_length,
 };

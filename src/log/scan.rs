@@ -132,10 +132,16 @@ fn check(bytes: &[u8], here: PhyOffset, checksums: Checksums) -> Result<RecordVi
     }
 }
 
-/// Is this the log's last record, with properties that no client sends: ending in a zero byte?
+/// Has the record properties that no client sends, ending in a zero byte? No checksum covers them, and a sector of which
+/// only the head came to the disk leaves zeros.
+pub fn is_cut_short(view: &RecordView<'_>) -> bool {
+    view.raw_properties().last() == Some(&0)
+}
+
+/// Is this the log's last record, and cut short?
 fn is_unfinished(view: &RecordView<'_>, bytes: &[u8]) -> bool {
     let behind = &bytes[view.total_len() as usize..];
-    view.raw_properties().last() == Some(&0) && behind.iter().take(record::BLANK_LEN).all(|byte| *byte == 0)
+    is_cut_short(view) && behind.iter().take(record::BLANK_LEN).all(|byte| *byte == 0)
 }
 
 /// Where the log goes on at or after `from`: the first whole record that belongs where it lies, or the blank that leads to

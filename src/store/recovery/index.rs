@@ -23,6 +23,8 @@ pub struct IndexRebuild<'a> {
     indexed_to: Option<PhyOffset>,
     /// The record that was looked at last.
     scanned_to: Option<PhyOffset>,
+    /// The entry that comes next: its file, and its number there. None before the first record.
+    next: Option<(usize, u32)>,
     /// A file was made since the folder was synced.
     has_new_file: bool,
 }
@@ -33,13 +35,14 @@ impl<'a> IndexRebuild<'a> {
         settings: &'a StoreSettings,
         files: &'a mut Vec<Arc<SharedMap>>,
     ) -> IndexRebuild<'a> {
-        IndexRebuild { layout, settings, files, indexed_to: None, scanned_to: None, has_new_file: false }
+        IndexRebuild { layout, settings, files, indexed_to: None, scanned_to: None, next: None, has_new_file: false }
     }
 
     /// Makes ready for a scan, the first or one more.
     pub fn start(&mut self) {
         self.indexed_to = newest_indexed(self.files);
         self.scanned_to = None;
+        self.next = None;
     }
 
     /// Sees to it that the record's keys lead to it.
@@ -49,13 +52,17 @@ impl<'a> IndexRebuild<'a> {
         }
         let keys = record::key_hashes(view.topic(), view.properties());
         let before = self.scanned_to.replace(view.phy());
-        if self.indexed_to.is_some_and(|to| view.phy() <= to) {
-            if keys.iter().all(|key| self.has_entry(*key, view.phy())) {
+        if let Some(to) = self.indexed_to {
+            let counted = self.count_entries(view.phy());
+            let is_there = || counted == Some(keys.len()) && keys.iter().all(|key| self.has_entry(*key, view.phy()));
+            if view.phy() <= to && is_there() {
                 return Ok(());
             }
             // Not all of the file came to the disk before the end of it did, or the process ended between two keys. From
             // here on the index is built anew.
-            self.cut(before.map_or(view.phy(), |before| before.advance(1)))?;
+            if view.phy() <= to || counted.is_none() {
+                self.cut(before.map_or(view.phy(), |before| before.advance(1)))?;
+            }
             self.indexed_to = None;
         }
         for key in keys {
@@ -63,6 +70,38 @@ impl<'a> IndexRebuild<'a> {
             self.put_key(key, view.phy(), view.store_timestamp()).map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// How many entries lead to this record, the next of the scan; none if entries of no message stand between those of the
+    /// record before and its own: what was torn on its way to the disk may look like one.
+    fn count_entries(&mut self, phy: PhyOffset) -> Option<usize> {
+        let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
+        let (mut at, mut number) = match self.next {
+            Some(next) => next,
+            // What lies before the scan is not looked at.
+            None => {
+                let ends_before = |file: &Arc<SharedMap>| index_header(file).end_phy < phy;
+                let at = self.files.partition_point(ends_before).min(self.files.len().checked_sub(1)?);
+                let file = &self.files[at];
+                (at, IndexFile::open(file.bytes(0, file.len()), slots, units).ok()?.first_from(phy))
+            }
+        };
+        let (mut counted, mut strays) = (0, 0);
+        loop {
+            let file = self.files.get(at)?;
+            let index = IndexFile::open(file.bytes(0, file.len()), slots, units).ok()?;
+            for place in index.places_from(number).take_while(|place| *place <= phy) {
+                number += 1;
+                if place == phy { counted += 1 } else { strays += 1 }
+            }
+            let is_at_end = number >= index_header(file).next_unit;
+            if !is_at_end || at + 1 == self.files.len() {
+                break;
+            }
+            (at, number) = (at + 1, 1);
+        }
+        self.next = Some((at, number));
+        (strays == 0).then_some(counted)
     }
 
     fn has_entry(&self, key: KeyHash, phy: PhyOffset) -> bool {
@@ -118,13 +157,14 @@ impl<'a> IndexRebuild<'a> {
         Ok(())
     }
 
-    /// Cuts entries at or behind the log's end, and syncs.
+    /// Cuts entries of messages behind the last one and at or behind the log's end, and syncs.
     pub fn finish(&mut self, end: PhyOffset) -> Result<(), OpenError> {
         if !self.files.is_empty() {
             let dir = self.layout.index();
             fsync_dir(&dir).map_err(io_at(&dir))?;
         }
-        self.cut(end)
+        // Nothing was met behind the last record.
+        self.cut(self.scanned_to.map_or(end, |last| last.advance(1).min(end)))
     }
 
     /// Drops the entries of messages at `from` and behind it, and syncs.

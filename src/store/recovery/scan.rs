@@ -23,7 +23,7 @@ use super::{RecoveredLog, ScanError};
 use crate::format::record::RECORD_LEN_MIN;
 use crate::io::{Segment, written_ranges};
 use crate::log::{
-    Checksums, ScanEnd, Scanned, SegmentScan, find_next, find_record, readable_records, records_by_length,
+    Checksums, ScanEnd, Scanned, SegmentScan, find_next, find_record, is_cut_short, readable_records, records_by_length,
 };
 use crate::types::{PhyOffset, Timestamp};
 
@@ -195,6 +195,10 @@ impl<'a> LogScan<'a> {
                 Scanned::Record(view) => {
                     let is_flushed = self.flushed.is_none_or(|flushed| here < flushed);
                     // No checksum covers the head of a record. A store of ours never writes an earlier time.
+                    if !is_flushed && is_cut_short(&view) {
+                        tracing::warn!(path = %segment.path().display(), phy_offset = %here, "properties that end in zeros: not all of the record came to the disk; the log ends here");
+                        return Ok(Walked::Ended(here));
+                    }
                     if !is_flushed && view.store_timestamp() < walk.newest.at() {
                         tracing::warn!(path = %segment.path().display(), phy_offset = %here, "stored before the message ahead of it: not all of it came to the disk; the log ends here");
                         return Ok(Walked::Ended(here));

@@ -9,12 +9,13 @@ use crate::format::index_file::{self, IndexHeader};
 use crate::format::names;
 use crate::format::record;
 use crate::format::unit::{UNIT_LEN, Unit};
+use crate::index::{IndexFile, IndexFileMut};
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch, spoil};
 use crate::store::progress::Progress;
 use crate::store::quarantine;
 use crate::store::test_store::{FIRST_STORED_AT, QUEUE_FILE_LEN, SEGMENT_LEN, Sent, TestStore, dirty_pages};
-use crate::types::{QueueKey, QueueOffset, TagsCode};
+use crate::types::{KeyHash, QueueKey, QueueOffset, TagsCode};
 
 /// A safe time that makes a recovery begin with the segment of the newest message.
 const ALL_SAFE: Timestamp = Timestamp(FIRST_STORED_AT + 1_000_000_000);
@@ -672,6 +673,25 @@ fn whatever_lies_behind_the_first_bad_record_that_was_never_flushed_is_cut_and_k
     assert!(!store.quarantine().is_empty());
 }
 
+/// A sector of which only the head came to the disk; no checksum covers properties.
+#[test]
+fn a_record_never_flushed_whose_properties_end_in_zeros_ends_the_log_though_something_follows() {
+    let mut store = TestStore::of_two_topics();
+    store.open_check_close();
+    let end = store.end;
+    for _ in 0..3 {
+        store.put("B", 0, 300);
+    }
+    let torn = store.sent[store.sent.len() - 2].unit;
+    store.write(torn.phy.advance(u64::from(torn.len) - 9), &[0; 9]);
+    for _ in 0..2 {
+        store.forget_newest();
+    }
+    store.killed(end, ALL_SAFE);
+    store.open_check_close();
+    assert!(!store.quarantine().is_empty());
+}
+
 #[test]
 fn a_log_that_lost_its_newest_segment_or_all_is_refused() {
     let store = TestStore::of_two_topics();
@@ -1196,6 +1216,41 @@ fn an_index_entry_that_did_not_come_to_the_disk_is_put_in_again_with_those_behin
     bytes[at..at + 4].fill(0);
     fs::write(&path, bytes).unwrap();
     store.open_check_close();
+}
+
+/// A torn sector can make an entry of a place that a message has and of a key that it has not.
+#[test]
+fn an_index_entry_of_no_message_does_not_survive_an_unclean_start() {
+    // Behind which message the stray stands, how far from its place it leads to, and whether the index ends there.
+    for (stray_behind, away, is_last) in [(0, 0, false), (3, 0, false), (3, 7, false), (9, 0, false), (3, 7, true)] {
+        let mut store = TestStore::new();
+        for _ in 0..10 {
+            store.put("A", 0, 100);
+        }
+        store.open_check_close();
+        let path = store.index_files().pop().unwrap();
+        let mut bytes = vec![0; fs::metadata(&path).unwrap().len() as usize];
+        let (slots, units) = (store.settings.index_slots, store.settings.index_entries);
+        let mut index = IndexFileMut::create(&mut bytes, slots, units).unwrap();
+        for (number, sent) in store.sent.iter().enumerate() {
+            for key in &sent.keys {
+                index.put(*key, sent.unit.phy, sent.stored_at).unwrap();
+            }
+            if number == stray_behind {
+                index.put(KeyHash(4711), sent.unit.phy.advance(away), sent.stored_at).unwrap();
+                if is_last {
+                    break;
+                }
+            }
+        }
+        fs::write(&path, bytes).unwrap();
+        store.killed(store.end, ALL_SAFE);
+        store.open_check_close();
+        let bytes = fs::read(store.index_files().pop().unwrap()).unwrap();
+        let index = IndexFile::open(&bytes, slots, units).unwrap();
+        let keys: usize = store.sent.iter().map(|sent| sent.keys.len()).sum();
+        assert_eq!(index.places_from(1).count(), keys, "{stray_behind} {away} {is_last}");
+    }
 }
 
 #[test]
