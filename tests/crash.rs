@@ -97,7 +97,12 @@ fn start(shape: Shape, append: &str, flush: &str) -> Node {
     let node = Node::with(&settings);
     let mut client = node.client(HeaderType::Json);
     for topic in TOPICS {
-        let asked = Request::new(request::UPDATE_AND_CREATE_TOPIC).with("topic", topic).with("perm", 6);
+        let mut asked = Request::new(request::UPDATE_AND_CREATE_TOPIC).with("topic", topic).with("perm", 6);
+        if topic == TOPICS[0] {
+            // One with a policy of its own among those that follow the node.
+            let other = if flush == "sync" { "async" } else { "sync" };
+            asked = asked.with("attributes", format!("+flush={other}"));
+        }
         let answer = client.ask(&asked.with("readQueueNums", QUEUES).with("writeQueueNums", QUEUES));
         assert_eq!(answer.code, response::SUCCESS, "{answer:?}");
     }
@@ -290,6 +295,7 @@ fn assert_all_there(node: &Node, promised: &Promised) {
 /// The directory after a clean stop.
 fn assert_sound(root: &Path, shape: Shape, promised: &Promised) {
     assert!(!root.join("abort").exists(), "a clean stop removes abort");
+    harness::assert_verified(root);
     let log = StoredLog::read(root, shape);
     log.check_derived(root, shape, true);
     let places = log

@@ -8,7 +8,6 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command as Program;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -121,9 +120,7 @@ fn assert_pulled(client: &mut Client, from: u64, to: u64) {
 /// Stops the node; `kerolox verify` finds nothing but what is in quarantine.
 fn stop_and_verify(node: &mut Node) {
     assert_eq!(node.stop().code(), Some(0));
-    let program = Program::new(env!("CARGO_BIN_EXE_kerolox")).arg("verify").arg(node.root()).output().unwrap();
-    let said = String::from_utf8_lossy(&program.stdout).into_owned() + &String::from_utf8_lossy(&program.stderr);
-    assert_eq!(program.status.code(), Some(0), "{said}");
+    harness::assert_verified(&node.root());
 }
 
 /// T1 of the cases: what was never flushed is a torn tail.

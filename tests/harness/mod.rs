@@ -33,6 +33,13 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Both ways to write a header; every row of the tests is run with each.
 pub const HEADER_TYPES: [HeaderType; 2] = [HeaderType::Json, HeaderType::Rocketmq];
 
+/// `kerolox verify` finds nothing in a store that no node uses but what is in quarantine.
+pub fn assert_verified(root: &Path) {
+    let told = Program::new(env!("CARGO_BIN_EXE_kerolox")).arg("verify").arg(root).output().expect("it runs");
+    let said = String::from_utf8_lossy(&told.stdout).into_owned() + &String::from_utf8_lossy(&told.stderr);
+    assert_eq!(told.status.code(), Some(0), "{said}");
+}
+
 /// The values of `store.append` that whole-node tests run with; the interop suite reads the same file.
 pub fn append_modes() -> impl Iterator<Item = &'static str> {
     include_str!("../append-modes").split_whitespace()
