@@ -262,7 +262,9 @@ def oldest_go(folder, binary):
     deadline = time.monotonic() + 120
     while len(sender.acked) < 5_000 and time.monotonic() < deadline:  # 312 MiB
         code, remark = sender.send()
-        if code == wire.SERVICE_NOT_AVAILABLE:
+        # A sender may fill the disk before the node looks again: then the segment that does not fit is the reason.
+        full = code == wire.SERVICE_NOT_AVAILABLE or code == wire.SYSTEM_ERROR and "free space on its disk" in remark
+        if full:
             refused += 1
             time.sleep(0.05)
         elif code not in (wire.OK, wire.SYSTEM_BUSY):
