@@ -1,9 +1,12 @@
 //! `kerolox-bench`: loads any RocketMQ broker and tells how it took it. One file a subcommand.
 
 mod cli;
+mod hgrm;
+mod live;
 mod load;
 mod result;
 mod run;
+mod table;
 
 use std::process::ExitCode;
 
