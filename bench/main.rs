@@ -6,6 +6,7 @@ mod live;
 mod load;
 mod result;
 mod run;
+mod sink;
 mod table;
 
 use std::process::ExitCode;
@@ -23,10 +24,12 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Sink(sink::Args),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Run(args) => run::run(args),
+        Command::Sink(args) => sink::run(args),
     }
 }

@@ -125,9 +125,9 @@ pub struct RunResult {
 pub struct Ceiling {
     /// Messages a second.
     pub rate: f64,
-    pub publish_latency_50pct: f64,
-    pub publish_latency_99pct: f64,
-    pub publish_latency_999pct: f64,
+    pub latency_50pct: f64,
+    pub latency_99pct: f64,
+    pub latency_999pct: f64,
     pub behind_ms_max: f64,
     pub generator_cpu_micros_per_message: f64,
 }
@@ -284,9 +284,9 @@ mod tests {
             rss_anon_max_kib: None,
             sink: Some(Ceiling {
                 rate: 1e6,
-                publish_latency_50pct: 0.1,
-                publish_latency_99pct: 0.2,
-                publish_latency_999pct: 0.3,
+                latency_50pct: 0.1,
+                latency_99pct: 0.2,
+                latency_999pct: 0.3,
                 behind_ms_max: 0.0,
                 generator_cpu_micros_per_message: 0.4,
             }),

@@ -8,9 +8,14 @@ use std::process::ExitCode;
 use hdrhistogram::Histogram;
 
 use crate::cli::{self, LoadArgs, TargetArgs};
-use crate::load::{self, Event, Plan};
-use crate::result::RunResult;
+use crate::load::{self, Event, Extent, Failure, Plan, Target, Workload};
+use crate::result::{Ceiling, RunResult};
+use crate::sink::Started;
 use crate::{hgrm, live, table};
+
+/// The sink needs no long run: nothing in it changes with time.
+const SINK_SECONDS: f64 = 10.0;
+const SINK_WARMUP_SECONDS: f64 = 2.0;
 
 /// Run one load and print what it measured
 #[derive(Debug, clap::Args)]
@@ -33,6 +38,12 @@ pub struct Args {
     /// The broker's process: its processor time a message and its memory are measured
     #[arg(long)]
     pid: Option<u32>,
+    /// Run the same load against this program's own sink afterwards: what the generator can show at most
+    #[arg(long)]
+    sink: bool,
+    /// Core for the sink: one of the broker's [default: any]
+    #[arg(long, value_name = "N", requires = "sink")]
+    sink_core: Option<usize>,
     /// Write the result as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -47,10 +58,16 @@ pub fn run(args: Args) -> ExitCode {
         Err(why) => return cli::usage(&why),
     };
     let mut sums = Sums::default();
-    let result = match measure(&plan, &mut sums) {
+    let mut result = match measure(&plan, &mut sums) {
         Ok(result) => result,
         Err(failure) => return cli::failed(&failure),
     };
+    if args.sink {
+        match ceiling(&plan, args.sink_core) {
+            Ok(ceiling) => result.sink = Some(ceiling),
+            Err(failure) => return cli::failed(&failure),
+        }
+    }
     let written = print(&result).and_then(|()| write(&args, &result, &sums));
     match written {
         Err(why) => {
@@ -60,6 +77,38 @@ pub fn run(args: Args) -> ExitCode {
         Ok(()) if result.errors.is_empty() && result.never_sent == 0 => ExitCode::SUCCESS,
         Ok(()) => ExitCode::from(cli::EXIT_ERRORS),
     }
+}
+
+/// The same load against a sink in a process of its own.
+///
+/// # Errors
+/// [`Failure`] if it cannot be started, or as for any load.
+fn ceiling(plan: &Plan, core: Option<usize>) -> Result<Ceiling, Failure> {
+    let sink = Started::on(core).map_err(|error| Failure::Host(format!("the sink cannot be started: {error}")))?;
+    let plan = Plan {
+        label: "sink".to_owned(),
+        target: Target::Broker(sink.address.clone()),
+        // It keeps nothing that a reader could wait for.
+        workload: if plan.workload.sends() { Workload::Send } else { Workload::Pull },
+        warmup_seconds: plan.warmup_seconds.min(SINK_WARMUP_SECONDS),
+        extent: match plan.extent {
+            Extent::Seconds(seconds) => Extent::Seconds(seconds.min(SINK_SECONDS)),
+            messages => messages,
+        },
+        pid: None,
+        ..plan.clone()
+    };
+    let result = measure(&plan, &mut Sums::default())?;
+    let latency = result.aggregated_publish_latency.or(result.aggregated_pull_latency);
+    let latency = latency.ok_or_else(|| Failure::Peer("the sink answered nothing".to_owned()))?;
+    Ok(Ceiling {
+        rate: if plan.workload.sends() { result.rate } else { result.consumed_rate },
+        latency_50pct: latency.p50,
+        latency_99pct: latency.p99,
+        latency_999pct: latency.p99_9,
+        behind_ms_max: result.behind_ms_max,
+        generator_cpu_micros_per_message: result.generator_cpu_micros_per_message,
+    })
 }
 
 /// Latencies of the whole measured time.
@@ -81,7 +130,7 @@ impl Sums {
     }
 }
 
-fn measure(plan: &Plan, sums: &mut Sums) -> Result<RunResult, load::Failure> {
+fn measure(plan: &Plan, sums: &mut Sums) -> Result<RunResult, Failure> {
     let mut live = live::Live::new();
     let result = load::run(plan, &mut |event| {
         live.hear(&event);

@@ -46,11 +46,11 @@ pub fn text(result: &RunResult) -> String {
     if let Some(kib) = result.rss_anon_max_kib {
         line(&mut out, &format!("memory         broker at most {:.1} MiB of its own (RssAnon)", kib as f64 / 1024.0));
     }
-    if let Some(Ceiling { rate, publish_latency_50pct, publish_latency_99pct, .. }) = &result.sink {
+    if let Some(Ceiling { rate, latency_50pct, latency_99pct, .. }) = &result.sink {
         line(
             &mut out,
             &format!(
-                "own sink       {rate:.0} msg/s, p50 {publish_latency_50pct:.3} p99 {publish_latency_99pct:.3} ms: \
+                "own sink       {rate:.0} msg/s, p50 {latency_50pct:.3} p99 {latency_99pct:.3} ms: \
                  no broker can show more here"
             ),
         );

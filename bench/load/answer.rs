@@ -1,9 +1,17 @@
-//! Reads what an answer says of its request: code and opaque number, from the header's fixed places.
+//! Reads code, flag and opaque number of a header from their usual places.
 //!
-//! Brokers write a JSON header in one order of keys, and what follows the ext fields has one form; that form is compared
-//! from its end, without a search and without memory. Any other form goes to the library's decoder.
+//! Brokers and clients write a JSON header in one order of keys, and what follows the ext fields has one form; that form
+//! is compared from its end, without a search and without memory. Any other form goes to the library's decoder.
 
 use kerolox::wire::{Command, FLAG_RESPONSE, FrameBounds, FrameError, HeaderType};
+
+/// The fields of a header that every frame has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub code: i32,
+    pub flag: i32,
+    pub opaque: i32,
+}
 
 /// What a load needs of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,46 +26,57 @@ pub struct Answer {
 /// [`FrameError`] of a header that cannot be read.
 #[inline]
 pub fn read(frame: &[u8], bounds: &FrameBounds) -> Result<Option<Answer>, FrameError> {
+    let Head { code, flag, opaque } = head(frame, bounds)?;
+    Ok((flag & FLAG_RESPONSE != 0).then_some(Answer { code, opaque }))
+}
+
+/// Reads the head of a whole frame.
+///
+/// # Errors
+/// [`FrameError`] of a header that cannot be read.
+#[inline]
+pub fn head(frame: &[u8], bounds: &FrameBounds) -> Result<Head, FrameError> {
     let header = &frame[bounds.header.clone()];
     let quick = match bounds.header_type {
         HeaderType::Json => from_json(header),
         HeaderType::Rocketmq => from_binary(header),
     };
-    if quick.is_some() {
-        return Ok(quick);
+    if let Some(head) = quick {
+        return Ok(head);
     }
     let command = Command::decode(frame, bounds)?;
-    Ok(command.is_response().then_some(Answer { code: command.code, opaque: command.opaque }))
+    Ok(Head { code: command.code, flag: command.flag, opaque: command.opaque })
 }
 
-/// `{"code":C` … `,"flag":1,"language":"JAVA","opaque":O,"serializeTypeCurrentRPC":"JSON","version":V}`
-fn from_json(header: &[u8]) -> Option<Answer> {
+/// `{"code":C` … `,"flag":F,"language":"JAVA","opaque":O,"serializeTypeCurrentRPC":"JSON","version":V}`
+fn from_json(header: &[u8]) -> Option<Head> {
     let code = header.strip_prefix(br#"{"code":"#)?;
     let (code, _) = leading_number(code)?;
     let rest = header.strip_suffix(b"}")?;
     let (_, rest) = trailing_number(rest)?;
     let rest = rest.strip_suffix(br#","serializeTypeCurrentRPC":"JSON","version":"#)?;
     let (opaque, rest) = trailing_number(rest)?;
-    rest.ends_with(br#","flag":1,"language":"JAVA","opaque":"#).then_some(Answer { code, opaque })
+    let (flag, rest) = trailing_number(rest.strip_suffix(br#","language":"JAVA","opaque":"#)?)?;
+    rest.ends_with(br#","flag":"#).then_some(Head { code, flag, opaque })
 }
 
 /// Code, language, version, opaque, flag: the layout that `kerolox::wire` tells of.
-fn from_binary(header: &[u8]) -> Option<Answer> {
+fn from_binary(header: &[u8]) -> Option<Head> {
     let fixed = header.first_chunk::<13>()?;
     let code = i32::from(i16::from_be_bytes([fixed[0], fixed[1]]));
     let opaque = i32::from_be_bytes([fixed[5], fixed[6], fixed[7], fixed[8]]);
     let flag = i32::from_be_bytes([fixed[9], fixed[10], fixed[11], fixed[12]]);
-    (flag == FLAG_RESPONSE).then_some(Answer { code, opaque })
+    Some(Head { code, flag, opaque })
 }
 
 /// The digits at the start and what follows; `None` if there are none or more than an i32 has.
-pub fn leading_number(text: &[u8]) -> Option<(i32, &[u8])> {
+fn leading_number(text: &[u8]) -> Option<(i32, &[u8])> {
     let end = text.iter().take(11).take_while(|byte| byte.is_ascii_digit()).count();
     number(&text[..end]).map(|number| (number, &text[end..]))
 }
 
 /// The digits at the end and what stands before.
-pub fn trailing_number(text: &[u8]) -> Option<(i32, &[u8])> {
+fn trailing_number(text: &[u8]) -> Option<(i32, &[u8])> {
     let len = text.iter().rev().take(11).take_while(|byte| byte.is_ascii_digit()).count();
     let (rest, digits) = text.split_at(text.len() - len);
     number(digits).map(|number| (number, rest))
@@ -98,7 +117,7 @@ mod tests {
                 encode_response(&mut out, header_type, 0, VERSION_5, 1_234_567_890, None, ext, b"body");
                 let header = &out[first_frame(&out).unwrap().unwrap().header];
                 let quick = if header_type == HeaderType::Json { from_json(header) } else { from_binary(header) };
-                assert_eq!(quick, Some(Answer { code: 0, opaque: 1_234_567_890 }));
+                assert_eq!(quick, Some(Head { code: 0, flag: 1, opaque: 1_234_567_890 }));
             }
         }
     }

@@ -34,8 +34,8 @@ const BORN_LEN: usize = 13;
 const OPAQUE_LEN: usize = 10;
 /// Where the ext fields begin in a ROCKETMQ header without a remark.
 const BINARY_EXT_AT: usize = 21;
-/// Ten digits, as all that follow it.
-const OPAQUE_FIRST: i32 = 1_987_654_321;
+/// Ten digits, as all that come in its place.
+pub const OPAQUE_FIRST: i32 = 1_987_654_321;
 
 /// Names of the topics of a plan: one number after all of them has so many digits as the last needs.
 pub fn topic_names(plan: &Plan) -> Vec<String> {

@@ -75,6 +75,11 @@ impl Outbox {
         self.start == self.bytes.len()
     }
 
+    /// Bytes that wait.
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }

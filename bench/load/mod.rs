@@ -13,11 +13,11 @@
 //! interval. Nothing waits without an end: a request without an answer is given up after its time-out, a lost
 //! connection is made again, and a load whose connections are all down for ten seconds ends.
 
-mod answer;
+pub mod answer;
 mod books;
-pub mod clock;
+mod clock;
 mod flight;
-mod frames;
+pub mod frames;
 mod line;
 pub mod link;
 pub mod plan;
@@ -29,7 +29,7 @@ mod sender;
 pub mod sizes;
 mod summary;
 mod tally;
-mod worker;
+pub mod worker;
 
 use std::fmt;
 use std::sync::Arc;
@@ -181,7 +181,7 @@ fn hire(
             })
             .collect();
         let lines = connections.into_iter().map(|it| line(broker(it))).collect();
-        (lines, Some(Reader::new(plan, way, queues, run)))
+        (lines, Some(Reader::new(plan, way, queues, run, books.times())))
     };
     let (tail_lines, tail) = read(plan.workload.tails(), Way::Tail);
     let again = plan.again || plan.workload == Workload::Mixed;

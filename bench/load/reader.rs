@@ -11,7 +11,7 @@ use kerolox::wire::code::{request, response};
 use kerolox::wire::headers::PullHeader;
 use kerolox::wire::{Command, FrameBounds, HeaderType, VERSION_5, encode_request, first_frame};
 
-use super::books::Books;
+use super::books::{Books, Times};
 use super::clock::MS;
 use super::flight::Opaques;
 use super::frames::{opaque_at, put_opaque, value_at};
@@ -48,6 +48,8 @@ pub struct Reader {
     waiting: BTreeSet<(u64, usize)>,
     /// Queues that are not read to their end.
     left: usize,
+    /// Readers that catch up are measured from the first pull on, so it waits for the start.
+    not_before: u64,
     check: bool,
     run: u64,
     timeout: u64,
@@ -75,7 +77,7 @@ struct Queue {
 
 impl Reader {
     /// Reads `queues`, each over the line that stands beside it.
-    pub fn new(plan: &Plan, way: Way, queues: Vec<(QueueEnds, usize)>, run: u64) -> Reader {
+    pub fn new(plan: &Plan, way: Way, queues: Vec<(QueueEnds, usize)>, run: u64, times: Times) -> Reader {
         let header_type = match plan.header {
             Header::Json => HeaderType::Json,
             Header::Rocketmq => HeaderType::Rocketmq,
@@ -92,6 +94,7 @@ impl Reader {
             header_type,
             waiting: BTreeSet::new(),
             left,
+            not_before: if way == Way::Tail { 0 } else { times.start },
             check: plan.check,
             run,
             timeout: (plan.timeout_ms + held) * MS,
@@ -121,7 +124,11 @@ impl Reader {
     pub fn came_up(&mut self, line: usize, lines: &mut [Line], now: u64) {
         for index in 0..self.queues.len() {
             if self.queues[index].line == line {
-                self.ask(index, lines, now);
+                if now < self.not_before {
+                    self.waiting.insert((self.not_before, index));
+                } else {
+                    self.ask(index, lines, now);
+                }
             }
         }
     }
