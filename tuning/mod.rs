@@ -7,6 +7,7 @@
 pub mod io_uring;
 pub mod locked_memory;
 pub mod open_files;
+pub mod probe;
 
 use std::fmt;
 

@@ -1,6 +1,7 @@
 //! The command line of `kerolox-tune`: one file a subcommand, each with its arguments, its output and its exit codes.
 
 mod check;
+mod probe;
 
 use std::process::ExitCode;
 
@@ -21,11 +22,13 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Check(check::Args),
+    Probe(probe::Args),
 }
 
 pub fn run() -> ExitCode {
     match Arguments::parse().command {
         Command::Check(args) => check::run(args),
+        Command::Probe(args) => probe::run(args),
     }
 }
 
