@@ -2,6 +2,7 @@
 
 mod check;
 mod probe;
+mod recommend;
 
 use std::process::ExitCode;
 
@@ -23,12 +24,14 @@ struct Arguments {
 enum Command {
     Check(check::Args),
     Probe(probe::Args),
+    Recommend(recommend::Args),
 }
 
 pub fn run() -> ExitCode {
     match Arguments::parse().command {
         Command::Check(args) => check::run(args),
         Command::Probe(args) => probe::run(args),
+        Command::Recommend(args) => recommend::run(args),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use kerolox::config::parse_size;
 use kerolox::tuning::probe::{
     BYTES_MIN, DEFAULT_FILE, MAX_BYTES_DEFAULT, MAX_SECONDS_DEFAULT, Options, ProbeError, QUICK_BYTES, QUICK_SECONDS,
-    SECONDS_MIN, default_dir, probe,
+    SECONDS_MIN, default_place, probe,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -58,8 +58,10 @@ fn size(text: &str) -> Result<u64, String> {
 pub fn run(args: Args) -> ExitCode {
     let (bytes, seconds) =
         if args.quick { (QUICK_BYTES, QUICK_SECONDS) } else { (MAX_BYTES_DEFAULT, MAX_SECONDS_DEFAULT) };
+    let (root, dir) = args.dir.map_or_else(default_place, |dir| (dir.clone(), dir));
     let options = Options {
-        dir: args.dir.unwrap_or_else(default_dir),
+        dir,
+        root,
         max_bytes: args.max_bytes.unwrap_or(bytes),
         max_time: Duration::from_secs(args.max_seconds.unwrap_or(seconds)),
     };

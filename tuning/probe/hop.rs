@@ -10,6 +10,8 @@ use super::result::{Hop, Times};
 const ECHO_LEN: usize = 1024;
 const TRIPS: usize = 2000;
 const TIME_MAX: Duration = Duration::from_millis(500);
+/// Between two trips, so that who is to be woken sleeps.
+const PAUSE: Duration = Duration::from_micros(100);
 
 pub(super) fn measure() -> io::Result<Hop> {
     let echo = Times::of(&echo()?).ok_or(io::ErrorKind::TimedOut)?;
@@ -37,6 +39,7 @@ fn echo() -> io::Result<Vec<Duration>> {
         near.write_all(&bytes)?;
         near.read_exact(&mut bytes)?;
         times.push(sent.elapsed());
+        std::thread::sleep(PAUSE);
     }
     drop(near);
     answers.join().expect("it only echoes");
@@ -73,6 +76,7 @@ fn wake() -> Vec<Duration> {
                 std::thread::park();
             }
             times.push(sent.elapsed());
+            std::thread::sleep(PAUSE);
         }
         turn.store(usize::MAX, Ordering::Release);
         far.thread().unpark();

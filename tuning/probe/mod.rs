@@ -18,7 +18,7 @@ mod table;
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -60,6 +60,8 @@ const LOAD_PERCENT_MAX: u32 = 50;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub dir: PathBuf,
+    /// Where the store lies or will lie that the figures are for.
+    pub root: PathBuf,
     /// Bytes written in all; at least [`BYTES_MIN`].
     pub max_bytes: u64,
     /// At least [`SECONDS_MIN`].
@@ -133,6 +135,7 @@ pub fn probe(options: &Options, stop: &AtomicBool, tell: &mut dyn FnMut(&str)) -
         let (needed, available) = (options.space(), place.available);
         return Err(ProbeError::NoSpace { dir: place.dir, needed, available });
     }
+    let root = std::path::absolute(&options.root).map_err(dir_failed)?;
     let mut remarks = remarks_before(&place);
     let at = now().0;
     let scratch = Scratch::make(&place.dir).map_err(dir_failed)?;
@@ -177,6 +180,7 @@ pub fn probe(options: &Options, stop: &AtomicBool, tell: &mut dyn FnMut(&str)) -
         at,
         seconds,
         written,
+        root,
         place,
         hop,
         flush,
@@ -293,10 +297,12 @@ impl Probe {
     }
 }
 
-/// The folder to measure when nobody names one: the node's own default if it is there, else where it would be made.
-pub fn default_dir() -> PathBuf {
-    let data = Path::new("kerolox-data");
-    if data.is_dir() { data.to_owned() } else { PathBuf::from(".") }
+/// The store to measure for when nobody names a folder, the node's own default; and the folder: itself if it is there, else
+/// that in which it would be made.
+pub fn default_place() -> (PathBuf, PathBuf) {
+    let root = PathBuf::from("kerolox-data");
+    let dir = if root.is_dir() { root.clone() } else { PathBuf::from(".") };
+    (root, dir)
 }
 
 #[cfg(test)]

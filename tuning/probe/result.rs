@@ -29,6 +29,8 @@ pub struct Probe {
     pub seconds: f64,
     /// Bytes that it wrote.
     pub written: u64,
+    /// Where a store would lie that the figures are of.
+    pub root: PathBuf,
     pub place: Place,
     pub hop: Hop,
     pub flush: Vec<FlushCell>,

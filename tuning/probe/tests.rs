@@ -1,9 +1,15 @@
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use super::*;
 
 fn options(dir: &Path) -> Options {
-    Options { dir: dir.to_owned(), max_bytes: BYTES_MIN, max_time: Duration::from_secs(SECONDS_MIN) }
+    Options {
+        dir: dir.to_owned(),
+        root: dir.to_owned(),
+        max_bytes: BYTES_MIN,
+        max_time: Duration::from_secs(SECONDS_MIN),
+    }
 }
 
 fn names(dir: &Path) -> Vec<String> {
