@@ -1,6 +1,8 @@
 //! The command line of `kerolox-tune`: one file a subcommand, each with its arguments, its output and its exit codes.
 
 mod check;
+mod probe;
+mod recommend;
 
 use std::process::ExitCode;
 
@@ -21,11 +23,15 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Check(check::Args),
+    Probe(probe::Args),
+    Recommend(recommend::Args),
 }
 
 pub fn run() -> ExitCode {
     match Arguments::parse().command {
         Command::Check(args) => check::run(args),
+        Command::Probe(args) => probe::run(args),
+        Command::Recommend(args) => recommend::run(args),
     }
 }
 
