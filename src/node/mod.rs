@@ -6,6 +6,7 @@
 mod checks;
 mod control_core;
 mod error;
+mod heartbeat;
 mod helper;
 mod mesh;
 mod placement;

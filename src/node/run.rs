@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 use super::checks;
 use super::control_core::{KV_CONFIG, Registry};
 use super::error::NodeError;
+use super::heartbeat::{Heart, Heartbeats};
 use super::helper::{Helper, Nice};
 use super::mesh;
 use super::placement::Placement;
@@ -40,8 +41,6 @@ use crate::types::ShardId;
 const SUBMIT_RING_LEN: usize = 1024;
 /// Batches of units (or keys) on their way to a builder; a full ring makes the writer wait.
 const DISPATCH_RING_LEN: usize = 64;
-/// A beat of every executor: glommio has been seen to park beside runnable tasks, and a timer ends that.
-const HEARTBEAT: Duration = Duration::from_millis(100);
 /// A stop that takes longer is given up; the next start then recovers.
 const STOP_LIMIT: Duration = Duration::from_secs(9);
 
@@ -166,7 +165,8 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     };
 
     let spin = Duration::from_micros(u64::from(config.cores.spin_us));
-    let executors = start(&placement, writer, shards, spin)?;
+    let heartbeats = Heartbeats::new(&placement);
+    let executors = start(&placement, writer, shards, spin, &heartbeats)?;
     tracing::info!(
         listen = %config.net.listen, ms = started.elapsed().as_millis() as u64,
         writer_core = placement.writer, shard_cores = ?placement.shards, "ready"
@@ -207,20 +207,19 @@ fn start(
     writer: WriterParts,
     shards: Vec<ShardParts>,
     spin: Duration,
+    heartbeats: &Arc<Heartbeats>,
 ) -> Result<Vec<Executor>, NodeError> {
     let mut executors = Vec::new();
     let mut writer = Some(writer);
-    if !placement.shards.contains(&placement.writer) {
+    if placement.writer_has_its_own() {
         let parts = writer.take().expect("not used yet");
-        executors.push(spawn("writer".into(), placement.writer, spin, move |ready| async move {
+        executors.push(spawn(heartbeats.heart(0), spin, move |ready| async move {
             writer_core::run(parts, ready).await.map(|()| Vec::new())
         })?);
     }
     for parts in shards {
-        let core = placement.shards[parts.shard.index()];
-        let role = format!("shard {}", parts.shard);
         let writer = if placement.shares_writer_core(parts.shard) { writer.take() } else { None };
-        executors.push(spawn(role, core, spin, move |ready| async move {
+        executors.push(spawn(heartbeats.heart(executors.len()), spin, move |ready| async move {
             let Some(writer) = writer else { return shard_core::run(parts, ready).await };
             // One executor for both: the rings work within a core, too.
             let (opened, is_open) = flume::bounded(1);
@@ -236,14 +235,14 @@ fn start(
 }
 
 fn spawn<F>(
-    role: String,
-    core: usize,
+    heart: Heart,
     spin: Duration,
     body: impl FnOnce(Box<dyn FnOnce()>) -> F + Send + 'static,
 ) -> Result<Executor, NodeError>
 where
     F: Future<Output = Result<Vec<Arc<SharedMap>>, String>> + 'static,
 {
+    let (role, core) = heart.of();
     let failed = |why: String| NodeError::Executor { role: role.clone(), why };
     let (ready_tx, ready) = flume::bounded::<()>(1);
     let (alive_tx, alive) = flume::bounded::<()>(0);
@@ -256,12 +255,7 @@ where
             let _alive = alive_tx;
             // The first timer of a process is slow; better now than in a message's way.
             io::sleep(Duration::from_millis(1)).await;
-            glommio::spawn_local(async {
-                loop {
-                    io::sleep(HEARTBEAT).await;
-                }
-            })
-            .detach();
+            glommio::spawn_local(heart.run()).detach();
             body(Box::new(move || told(&ready_tx))).await
         })
         .map_err(|error| failed(error.to_string()))?;
