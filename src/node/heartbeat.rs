@@ -64,7 +64,7 @@ impl Beats {
         self.gap_ms_max.load(Ordering::Relaxed)
     }
 
-    fn beat(&self, now_ms: u64) {
+    pub(super) fn beat(&self, now_ms: u64) {
         let gap_ms = now_ms.saturating_sub(self.last_ms.swap(now_ms, Ordering::Relaxed));
         self.gap_ms_max.fetch_max(gap_ms, Ordering::Relaxed);
     }

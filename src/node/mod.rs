@@ -9,6 +9,7 @@ mod error;
 mod heartbeat;
 mod helper;
 mod mesh;
+mod notify;
 mod placement;
 mod run;
 mod shard_core;

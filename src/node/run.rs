@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -17,6 +17,7 @@ use super::error::NodeError;
 use super::heartbeat::{Heart, Heartbeats};
 use super::helper::{Helper, Nice};
 use super::mesh;
+use super::notify::Notify;
 use super::placement::Placement;
 use super::shard_core::{self, ControlParts, ShardParts};
 use super::writer_core::{self, WriterParts};
@@ -31,8 +32,8 @@ use crate::log::Checksums;
 use crate::log::{DiskRule, RetentionRule};
 use crate::net::{NetLimits, StallTimes};
 use crate::store::{
-    self, Closing, DiskWatch, ExpirySettings, FlushMode, OpenedStore, ReadSettings, StorePlace, StoreSettings,
-    WriterRings,
+    self, Closing, DiskWatch, ExpirySettings, FlushMode, Health, OpenError, OpenedStore, Opening, ReadSettings,
+    StorePlace, StoreSettings, WriterRings,
 };
 use crate::tuning::locked_memory;
 use crate::types::ShardId;
@@ -49,9 +50,30 @@ const STOP_LIMIT: Duration = Duration::from_secs(9);
 /// # Errors
 /// See [`NodeError`].
 pub fn run(config: Config) -> Result<(), NodeError> {
-    let started = Instant::now();
     ignore_file_size_signal();
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| NodeError::Host(error.to_string()))?;
+    let no_signals = |error: std::io::Error| NodeError::Host(format!("signals cannot be caught: {error}"));
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(no_signals)?;
+    // Until the store is open nobody asks for signals; a recovery looks at this.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(no_signals)?;
+    }
+    let opening = Arc::new(Opening::new(stop));
+    let notify = Notify::start(Arc::clone(&opening)).map_err(NodeError::Host)?;
+    let outcome = match live(config, &mut signals, &opening, &notify) {
+        Err(NodeError::Store(stopped @ OpenError::Stopped)) => {
+            eprintln!("kerolox: {stopped}");
+            Ok(())
+        }
+        outcome => outcome,
+    };
+    notify.end(outcome.as_ref().err().map(NodeError::to_string));
+    outcome
+}
+
+/// The life of a node whose signals are caught.
+fn live(config: Config, signals: &mut Signals, opening: &Opening, notify: &Notify) -> Result<(), NodeError> {
+    let started = Instant::now();
     let usable = checks::usable_cores();
     let placement =
         Placement::choose(&usable, config.cores.writer, config.cores.shards.as_deref()).map_err(NodeError::Host)?;
@@ -62,7 +84,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let _ports = checks::ports(&listen)?;
     let advertised = advertised(&config)?;
 
-    let opened = store::open(store_settings(&config, advertised), checks::memory_len())?;
+    let opened = store::open(store_settings(&config, advertised), checks::memory_len(), opening)?;
     checks::open_files(open_files_max, placement.executors())?;
     let quiet_core = *placement.shards.last().expect("there is a shard");
     let start_helper = |name, nice| {
@@ -173,7 +195,15 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     );
     eprintln!("kerolox: ready on {}, data in {}", config.net.listen, layout.root().display());
 
-    wait_for_signal(&mut signals, &executors);
+    let (ready, health) =
+        (format!("ready on {}, data in {}", config.net.listen, layout.root().display()), Arc::clone(&shared));
+    notify.ready(&heartbeats, move || match health.health() {
+        Health::Ok => ready.clone(),
+        other => other.to_string(),
+    });
+
+    wait_for_signal(signals, &executors);
+    notify.stopping();
     let stop_began = Instant::now();
     eprintln!("kerolox: stopping");
     shared.stop_puts();
