@@ -35,7 +35,7 @@ pub use files::{
 pub use guard::BrokenMap;
 pub use lock::{LockError, StoreLock};
 pub use log_file::{AppendMode, LogFile, SyncCall, ZERO_LEN};
-pub use log_tail::{LogTail, TailWriter};
+pub use log_tail::{LOG_TAIL_LEN, LogTail, TailWriter};
 pub use over_faults::over_faults;
 pub use read_file::ReadFile;
 pub use segment::{Segment, SegmentSet};

@@ -16,6 +16,7 @@ use super::control_core::{KV_CONFIG, Registry};
 use super::error::NodeError;
 use super::heartbeat::{Heart, Heartbeats};
 use super::helper::{Helper, Nice};
+use super::memory::{self, MemoryLimit};
 use super::mesh;
 use super::notify::Notify;
 use super::placement::Placement;
@@ -78,13 +79,16 @@ fn live(config: Config, signals: &mut Signals, opening: &Opening, notify: &Notif
     let placement =
         Placement::choose(&usable, config.cores.writer, config.cores.shards.as_deref()).map_err(NodeError::Host)?;
     let shard_count = placement.shards.len();
+    let limit = MemoryLimit::of_this_process();
+    let (config, notices) = memory::fit(config, &limit, placement.executors()).map_err(NodeError::Host)?;
+    notices.iter().for_each(|notice| tracing::warn!("{notice}"));
     checks::host(placement.executors())?;
     let open_files_max = checks::raise_open_files();
     let listen = listen_addrs(&config);
     let _ports = checks::ports(&listen)?;
     let advertised = advertised(&config)?;
 
-    let opened = store::open(store_settings(&config, advertised), checks::memory_len(), opening)?;
+    let opened = store::open(store_settings(&config, advertised), limit.len, opening)?;
     checks::open_files(open_files_max, placement.executors())?;
     let quiet_core = *placement.shards.last().expect("there is a shard");
     let start_helper = |name, nice| {
