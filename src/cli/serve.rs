@@ -1,7 +1,10 @@
 //! `kerolox serve`: settings, log, then the node until it is told to stop.
 
+use std::env;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,7 +21,8 @@ use crate::config::{Config, ConfigErrors, LogConfig, LogFormat, Overrides, Sourc
 
 /// Start a node
 ///
-/// Runs until SIGTERM or SIGINT (Ctrl-C), which end it cleanly: what is acknowledged is flushed, exit code 0. Without
+/// Runs until SIGTERM or SIGINT (Ctrl-C), which end it cleanly: what is acknowledged is flushed, exit code 0. While it still
+/// recovers after a kill they end it at once, exit code 0 as well: the next start goes on from there. Without
 /// arguments it keeps its data in ./kerolox-data, serves clients on 127.0.0.1:10911 (and 10909) and is its own name
 /// server on 127.0.0.1:9876. Flags win over the file.
 #[derive(Debug, clap::Args)]
@@ -33,7 +37,10 @@ Examples:
 Exit codes:
   0  stopped as asked
   1  failed while running or starting (I/O error); a restart may help
-  2  wrong usage, settings, host or store; a restart without a change cannot help"
+  2  wrong usage, settings, host or store; a restart without a change cannot help
+
+A bug or the watchdog of systemd ends it by a signal; a restart recovers. systemd/kerolox.service restarts it after
+everything but 0 and 2. Under systemd (NOTIFY_SOCKET) it tells how a recovery gets on, when it is ready, and how it is."
 )]
 pub(super) struct Args {
     /// Settings in TOML; every key is explained in docs/kerolox.toml [default: none]
@@ -60,7 +67,7 @@ pub(super) fn run(args: Args) -> ExitCode {
     let config = match settings(args) {
         Ok(config) => config,
         Err(errors) => {
-            errors.lines().iter().for_each(|line| eprintln!("kerolox: {line}"));
+            errors.lines().iter().for_each(complain);
             return ExitCode::from(EXIT_USAGE);
         }
     };
@@ -71,7 +78,7 @@ pub(super) fn run(args: Args) -> ExitCode {
     match crate::node::run(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("kerolox: {error}");
+            complain(&error);
             let code = u8::try_from(error.exit_code()).ok().filter(|code| *code != 0);
             ExitCode::from(code.unwrap_or(super::EXIT_FAILURE))
         }
@@ -96,12 +103,34 @@ fn settings(args: Args) -> Result<Config, ConfigErrors> {
     Config::load(args.config.as_deref(), overrides)
 }
 
+/// Says on standard error why there is no node.
+fn complain(why: impl fmt::Display) {
+    let priority = if is_journal(io::stderr(), env::var_os("JOURNAL_STREAM").as_deref()) { "<3>" } else { "" };
+    eprintln!("{priority}kerolox: {why}");
+}
+
+/// Does journald read what is written to `out`? `stream` is what the service manager says that it has connected to it:
+/// device and inode, which differ once somebody has redirected it. Source: systemd.exec(5), `JOURNAL_STREAM`.
+fn is_journal(out: impl AsFd, stream: Option<&OsStr>) -> bool {
+    let stream = stream.and_then(OsStr::to_str).and_then(|text| text.split_once(':'));
+    let Some((Ok(device), Ok(inode))) = stream.map(|(device, inode)| (device.parse::<u64>(), inode.parse::<u64>()))
+    else {
+        return false;
+    };
+    rustix::fs::fstat(out).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (device, inode))
+}
+
 /// From here on `tracing` writes to standard error, as `[log]` says.
 pub(super) fn start_log(log: &LogConfig) {
     let levels: Targets = log.level.parse().expect("config accepts only what is a list of levels");
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
-    let lines = match log.format {
-        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+    let format = match log.format {
+        LogFormat::Auto if is_journal(io::stderr(), env::var_os("JOURNAL_STREAM").as_deref()) => LogFormat::Journal,
+        LogFormat::Auto => LogFormat::Text,
+        set => set,
+    };
+    let lines = match format {
+        LogFormat::Auto | LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
         LogFormat::Journal => {
             let line = tracing_subscriber::fmt::format().without_time().with_level(false);
@@ -168,6 +197,18 @@ mod tests {
         assert_eq!(errors.lines().len(), 1);
         assert!(errors.lines()[0].starts_with("--advertise: net.advertise = \"here\""), "{errors}");
         assert!(read(&["--cores", "x"]).unwrap_err().lines()[0].starts_with("--cores: "));
+    }
+
+    #[test]
+    fn the_journal_is_known_by_device_and_inode_of_what_is_written_to() {
+        let file = tempfile::tempfile().unwrap();
+        let stat = rustix::fs::fstat(&file).unwrap();
+        let (ours, other) =
+            (format!("{}:{}", stat.st_dev, stat.st_ino), format!("{}:{}", stat.st_dev, stat.st_ino + 1));
+        assert!(is_journal(&file, Some(OsStr::new(&ours))));
+        for no in [None, Some(""), Some("8"), Some("a:b"), Some(other.as_str())] {
+            assert!(!is_journal(&file, no.map(OsStr::new)), "{no:?}");
+        }
     }
 
     #[test]

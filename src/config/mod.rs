@@ -310,6 +310,8 @@ pub struct LogConfig {
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
+    /// For journald if that reads standard error, else as text.
+    Auto,
     /// Time, level, text, fields.
     Text,
     /// One JSON object a line.
@@ -674,10 +676,15 @@ fn limits(gate: &mut Gate<'_>, raw: raw::RawLimits) -> LimitsConfig {
 }
 
 fn log(gate: &mut Gate<'_>, raw: raw::RawLog) -> LogConfig {
-    let words = [("text", LogFormat::Text), ("json", LogFormat::Json), ("journal", LogFormat::Journal)];
+    let words = [
+        ("auto", LogFormat::Auto),
+        ("text", LogFormat::Text),
+        ("json", LogFormat::Json),
+        ("journal", LogFormat::Journal),
+    ];
     LogConfig {
         level: gate.text("log.level", raw.level, "info", check_level),
-        format: gate.choice("log.format", raw.format, LogFormat::Text, &words, &[]),
+        format: gate.choice("log.format", raw.format, LogFormat::Auto, &words, &[]),
     }
 }
 
