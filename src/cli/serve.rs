@@ -31,7 +31,7 @@ use crate::config::{Config, ConfigErrors, LogConfig, LogFormat, Overrides, Sourc
     after_help = "\
 Examples:
   kerolox serve
-  kerolox serve --config /etc/kerolox.toml
+  kerolox serve --config /etc/kerolox/kerolox.toml --set flush.mode=sync
   kerolox serve --data /var/lib/kerolox --listen 0.0.0.0:10911 --advertise 10.0.0.7 --namesrv 0.0.0.0:9876
 
 Exit codes:
@@ -58,6 +58,9 @@ pub(super) struct Args {
     /// IP:PORT of the built-in name server, or off [default: 127.0.0.1:9876]
     #[arg(long, value_name = "ADDR|off")]
     namesrv: Option<String>,
+    /// Any setting, such as flush.mode=sync; may be given often [default: none]
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// Cores such as 0,2-5: the first appends, each other gets a shard; one core does everything [default: auto, all cores]
     #[arg(long, value_name = "LIST")]
     cores: Option<String>,
@@ -87,6 +90,9 @@ pub(super) fn run(args: Args) -> ExitCode {
 
 fn settings(args: Args) -> Result<Config, ConfigErrors> {
     let mut overrides = Overrides::default();
+    for assignment in &args.set {
+        overrides.set_any("--set", assignment).map_err(ConfigErrors::one)?;
+    }
     for (key, flag, value) in [
         ("store.root", "--data", args.data),
         ("net.listen", "--listen", args.listen),
@@ -189,6 +195,27 @@ mod tests {
         assert_eq!(config.net.listen.port(), 20911);
         assert_eq!(config.nameserver.embedded, None);
         assert_eq!((config.cores.writer, config.cores.shards), (Some(1), Some(vec![1])));
+    }
+
+    #[test]
+    fn any_setting_can_be_set_and_a_wrong_one_is_named() {
+        let line =
+            ["--set", "flush.mode=sync", "--set", "cores.shards = [1, 2]", "--set", "store.commitlog_file_size=64MiB"];
+        let config = read(&[&line[..], &["--set", "net.vip=false", "--set", "net.vip=true"]].concat()).unwrap();
+        assert!(config.flush.mode.is_sync() && config.net.vip);
+        assert_eq!((config.cores.shards.as_deref(), config.store.commitlog_file_size), (Some(&[1, 2][..]), 64 << 20));
+        // The flag of its own wins: it is the more deliberate one.
+        let both = read(&["--set", "store.root=/a", "--data", "/b"]).unwrap();
+        assert_eq!(both.store.root.to_str(), Some("/b"));
+        for (wrong, named) in [
+            ("flush.mood=sync", "--set: unknown key \"flush.mood\""),
+            ("flush.mode=often", "--set: flush.mode = \"often\""),
+            ("flush.mode", "--set \"flush.mode\" has no value"),
+            ("flush.mode=1\nx=2", "--set: flush.mode = "),
+        ] {
+            let errors = read(&["--set", wrong]).unwrap_err();
+            assert!(errors.lines()[0].starts_with(named), "{errors}");
+        }
     }
 
     #[test]
