@@ -105,6 +105,7 @@ fn what_stands_in_the_way_is_one_line_and_exit_code_2() {
         (&["recommend"][..], "kerolox-probe.json: there is no such file; make it with: kerolox-tune probe"),
         (&["recommend", "--probe", "."], "kerolox-probe.json: there is no such file"),
         (&["probe", "none"], "none: no folder to measure in"),
+        (&["probe", ".", "--json", "none/probe.json"], "none/probe.json: cannot be written"),
         (&["probe", ".", "--max-bytes", "1MiB"], "must be at least 384 MiB"),
         (&["recommend", "--p99-ms", "0"], "must be a number above 0"),
         (&["recommend", "--size", "1GiB"], "must be from 1 byte to 15MiB"),
