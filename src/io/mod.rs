@@ -36,7 +36,7 @@ pub use files::{
 pub use guard::BrokenMap;
 pub use lock::{LockError, StoreLock};
 pub use log_file::{AppendMode, LogFile, SyncCall, ZERO_LEN};
-pub use log_tail::{LogTail, TailWriter};
+pub use log_tail::{LOG_TAIL_LEN, LogTail, TailWriter};
 pub use over_faults::over_faults;
 pub use probe_file::ProbeFile;
 pub use read_file::ReadFile;

@@ -177,7 +177,14 @@ impl Node {
 
     /// Starts a process on the same data and ports without waiting for it, for tests that kill it while it starts.
     pub fn spawn_again(&self) -> Child {
-        program(self.dir.path()).spawn().expect("the built node starts")
+        self.spawn_prepared(|_| {})
+    }
+
+    /// As [`Node::spawn_again`], with a say in how the program is started.
+    pub fn spawn_prepared(&self, prepare: impl FnOnce(&mut Program)) -> Child {
+        let mut program = program(self.dir.path());
+        prepare(&mut program);
+        program.spawn().expect("the built node starts")
     }
 
     /// A client of its broker.
