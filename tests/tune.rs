@@ -20,8 +20,8 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// As little as a probe may be asked for.
-const SMALL: [&str; 5] = ["probe", "--max-bytes", "384MiB", "--max-seconds", "5"];
+/// As few bytes as a probe may be asked for, and as much time as it needs on a busy machine.
+const SMALL: [&str; 5] = ["probe", "--max-bytes", "384MiB", "--max-seconds", "600"];
 
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> =
