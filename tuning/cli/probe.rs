@@ -1,6 +1,6 @@
 //! `kerolox-tune probe`: measures, prints a table, and keeps the figures for `recommend`.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ Examples:
 Exit codes:
   0  measured, and the figures are in the file
   1  not measured: stopped, or the file system failed
-  2  wrong usage: no such folder, or no space in it"
+  2  wrong usage: no such folder, no space in it, or no file for the figures"
 )]
 pub struct Args {
     /// Folder to measure in [default: ./kerolox-data if it is there, else the working directory]
@@ -65,6 +65,12 @@ pub fn run(args: Args) -> ExitCode {
         max_bytes: args.max_bytes.unwrap_or(bytes),
         max_time: Duration::from_secs(args.max_seconds.unwrap_or(seconds)),
     };
+    // A minute of measuring is not to end in a file that cannot be written.
+    let is_new = !args.json.exists();
+    if let Err(error) = OpenOptions::new().append(true).create(true).open(&args.json) {
+        eprintln!("kerolox-tune: {}: cannot be written: {error}; name another with --json", args.json.display());
+        return ExitCode::from(2);
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         if let Err(error) = signal_hook::flag::register(signal, Arc::clone(&stop)) {
@@ -76,6 +82,9 @@ pub fn run(args: Args) -> ExitCode {
         Ok(probe) => probe,
         Err(error) => {
             eprintln!("kerolox-tune: {error}");
+            if is_new {
+                let _ = fs::remove_file(&args.json);
+            }
             let is_usage = matches!(error, ProbeError::Dir { .. } | ProbeError::NoSpace { .. });
             return if is_usage { ExitCode::from(2) } else { ExitCode::FAILURE };
         }
