@@ -133,8 +133,7 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         settings.checksums,
         quarantined,
         began,
-        Pace::new(recovery.save_interval),
-        opening,
+        (Pace::new(recovery.save_interval), opening),
     );
     rebuild.start_at(from, at);
     let log = match scan.run(from, at, stored_at, &mut rebuild) {

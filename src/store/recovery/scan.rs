@@ -86,8 +86,7 @@ impl<'a> LogScan<'a> {
         checksums: Checksums,
         list: &'a mut Vec<Region>,
         began: Began,
-        pace: Pace,
-        opening: &'a Opening,
+        (pace, opening): (Pace, &'a Opening),
     ) -> LogScan<'a> {
         LogScan {
             layout,
