@@ -108,6 +108,32 @@ fn ready_the_watchdogs_food_and_the_end_are_told_on_both_kinds_of_sockets() {
 }
 
 #[test]
+fn why_it_takes_no_messages_is_the_status() {
+    let manager = Manager::abstract_one("full");
+    let full = [("disk.min_free_clean", "\"1000000GiB\""), ("disk.min_free_warning", "\"1000000GiB\"")];
+    let mut node = Node::prepared(&full, |program| manager.manage(program, 600_000));
+    let lines = manager.receive_until("READY=1");
+    assert!(lines.iter().all(|line| !line.starts_with("STATUS=ready")), "{lines:?}");
+    let status = manager.receive_until("STATUS=");
+    let status = status.last().unwrap();
+    assert!(status.contains("disk") && status.contains(node.root().to_str().unwrap()), "{status}");
+    manager.receive_until("WATCHDOG=1");
+    assert_eq!(node.stop().code(), Some(0));
+}
+
+#[test]
+fn a_manager_that_reads_nothing_holds_up_neither_clients_nor_the_stop() {
+    let manager = Manager::abstract_one("deaf");
+    let mut node = Node::prepared(&[], |program| manager.manage(program, 2_000));
+    // Its queue is full after some messages; the watchdog's come each millisecond.
+    while !node.log().contains("the service manager cannot be told") {
+        node.client(HeaderType::Json).put(&Request::send("Heard"));
+    }
+    assert_eq!(node.stop().code(), Some(0));
+    assert!(manager.rest().contains(&"READY=1".to_owned()));
+}
+
+#[test]
 fn a_watchdog_of_another_process_is_not_fed() {
     let manager = Manager::abstract_one("other");
     let mut node = Node::prepared(&[], |program| {

@@ -21,6 +21,8 @@ use crate::store::Opening;
 
 /// How often it looks, or twice in the watchdog's time if that is less.
 const LOOK: Duration = Duration::from_secs(1);
+/// A manager that reads nothing holds up this thread, and so the node's end, for no longer.
+const SEND_MAX: Duration = Duration::from_secs(1);
 /// A start is given up if one step of it (a file to load, to scan a part of or to sync) takes longer.
 const STEP_MAX: Duration = Duration::from_secs(120);
 
@@ -97,12 +99,14 @@ struct Talk {
     status: String,
     /// Which executor did not turn when it was last looked at.
     stuck: Option<String>,
+    /// Did the last message not get through?
+    unheard: bool,
 }
 
 impl Talk {
     fn new(manager: Manager, opening: Arc<Opening>) -> Talk {
         let (steps, running, stuck) = (None, None, None);
-        Talk { manager, opening, steps, running, stopping: false, status: String::new(), stuck }
+        Talk { manager, opening, steps, running, stopping: false, status: String::new(), stuck, unheard: false }
     }
 
     fn run(mut self, happened: &flume::Receiver<Event>) {
@@ -176,13 +180,17 @@ impl Talk {
         lines
     }
 
-    fn send(&self, lines: &[String]) {
+    fn send(&mut self, lines: &[String]) {
         if lines.is_empty() {
             return;
         }
-        if let Err(error) = self.manager.send(&lines.join("\n")) {
+        let sent = self.manager.send(&lines.join("\n"));
+        if let Err(error) = &sent
+            && !self.unheard
+        {
             tracing::warn!(%error, "the service manager cannot be told how the node is (NOTIFY_SOCKET)");
         }
+        self.unheard = sent.is_err();
     }
 }
 
@@ -216,7 +224,9 @@ impl Manager {
             _ => Err(io::Error::other("neither a path nor, with @, an abstract name")),
         };
         let address = address.map_err(|error| format!("NOTIFY_SOCKET={}: {error}", name.display()))?;
-        let socket = UnixDatagram::unbound().map_err(|error| format!("NOTIFY_SOCKET: no socket for it: {error}"))?;
+        let socket =
+            UnixDatagram::unbound().and_then(|socket| socket.set_write_timeout(Some(SEND_MAX)).map(|()| socket));
+        let socket = socket.map_err(|error| format!("NOTIFY_SOCKET: no socket for it: {error}"))?;
         let number = |name: &str| variable(name).as_deref().and_then(OsStr::to_str).and_then(|text| text.parse().ok());
         // It may be meant for another process.
         let is_ours = number("WATCHDOG_PID").is_none_or(|meant| meant == u64::from(pid));
