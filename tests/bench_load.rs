@@ -139,6 +139,11 @@ fn what_was_sent_comes_to_the_reader_at_the_end_and_to_the_one_that_catches_up()
         assert_eq!((number(&result, "consumed"), stored(&node, &topic, 4)), (750, 750));
         assert!(result["aggregatedPullLatency99pct"].as_f64().unwrap() > 0.0);
         assert!(result["seconds"].as_f64().unwrap() < 60.0, "it ends when all is read");
+        let options =
+            format!("--topic {topic} --queues 4 --workload pull --again --duration 0.3 --warmup 0 --sink --check");
+        let again = load(&node, &options);
+        assert!(number(&again, "consumed") > 750, "round and round");
+        assert!(again["sink"]["rate"].as_f64().unwrap() > 0.0);
     }
 }
 
