@@ -23,13 +23,13 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Run(run::Args),
+    Run(Box<run::Args>),
     Sink(sink::Args),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(&args),
         Command::Sink(args) => sink::run(args),
     }
 }

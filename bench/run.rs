@@ -52,7 +52,7 @@ pub struct Args {
     hgrm: Option<PathBuf>,
 }
 
-pub fn run(args: Args) -> ExitCode {
+pub fn run(args: &Args) -> ExitCode {
     let plan = match args.load.plan(args.target.target(), &args.label, args.pid) {
         Ok(plan) => plan,
         Err(why) => return cli::usage(&why),
@@ -68,7 +68,7 @@ pub fn run(args: Args) -> ExitCode {
             Err(failure) => return cli::failed(&failure),
         }
     }
-    let written = print(&result).and_then(|()| write(&args, &result, &sums));
+    let written = print(&result).and_then(|()| write(args, &result, &sums));
     match written {
         Err(why) => {
             eprintln!("kerolox-bench: {why}");
