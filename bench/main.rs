@@ -2,6 +2,8 @@
 
 mod cli;
 mod load;
+mod machine;
+mod report;
 mod result;
 mod run;
 
@@ -20,10 +22,12 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Report(report::Args),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Run(args) => run::run(args),
+        Command::Report(args) => report::run(args),
     }
 }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::cli::{LoadArgs, TargetArgs};
 use crate::load;
+use crate::machine::{Machine, MachineArgs};
 
 /// Run one load and print what it measured
 #[derive(Debug, clap::Args)]
@@ -18,6 +19,8 @@ pub struct Args {
     /// The broker's process: its processor time a message and its memory are measured
     #[arg(long)]
     pid: Option<u32>,
+    #[command(flatten)]
+    machine: MachineArgs,
 }
 
 pub fn run(args: Args) -> ExitCode {
@@ -28,8 +31,10 @@ pub fn run(args: Args) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let machine = Machine::look(&args.machine, &plan.target);
     match load::run(&plan, &mut |_| {}) {
-        Ok(result) => {
+        Ok(mut result) => {
+            result.machine = machine.to_json();
             println!("{}", serde_json::to_string(&result).expect("a result is JSON"));
             ExitCode::SUCCESS
         }
