@@ -1,11 +1,14 @@
 //! `kerolox-bench`: loads any RocketMQ broker and tells how it took it. One file a subcommand.
 
 mod cli;
+mod compare;
+mod ladder;
 mod load;
 mod machine;
 mod report;
 mod result;
 mod run;
+mod soak;
 
 use std::process::ExitCode;
 
@@ -22,12 +25,18 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Compare(Box<compare::Args>),
+    Ladder(Box<ladder::Args>),
     Report(report::Args),
+    Soak(Box<soak::Args>),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Run(args) => run::run(args),
+        Command::Compare(args) => compare::run(*args),
+        Command::Ladder(args) => ladder::run(*args),
         Command::Report(args) => report::run(args),
+        Command::Soak(args) => soak::run(*args),
     }
 }

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 pub use chart::{Axis, COLOURS, Dot, DotChart, Scale, Stroke, legend};
 pub use figures::{count, ms, rate, ratio};
 pub use markup::Markup;
-pub use page::{document, of_runs};
+pub use page::of_runs;
 
 use crate::machine::Machine;
 use crate::result::{RunResult, Total};
@@ -159,6 +159,15 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Kind; 3] = [Kind::Publish, Kind::EndToEnd, Kind::Pull];
 
+    /// How rows of a table begin.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Publish => "send",
+            Kind::EndToEnd => "end to end",
+            Kind::Pull => "pull",
+        }
+    }
+
     pub fn title(self) -> &'static str {
         match self {
             Kind::Publish => "Send latency",
@@ -207,3 +216,6 @@ pub fn rate_of(result: &RunResult) -> f64 {
 pub fn percentile(value: f64) -> String {
     format!("p{value}")
 }
+
+#[cfg(test)]
+pub mod tests;

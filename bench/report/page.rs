@@ -9,7 +9,7 @@ const BEHIND_MS: f64 = 5.0;
 const BUSY: f64 = 0.5;
 
 /// A whole HTML document with this body.
-pub fn document(title: &str, body: Markup) -> String {
+fn document(title: &str, body: Markup) -> String {
     let mut page = Markup::new();
     page.open("html", &[("lang", "en")]).open("head", &[]);
     page.empty("meta", &[("charset", "utf-8")]);
