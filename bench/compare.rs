@@ -193,11 +193,11 @@ fn page(a: &str, b: &str, comparison: Comparison) -> Result<String, String> {
     );
     first.leaf("p", &[("class", "soft")], &text);
     let values = comparison.rows.iter().flat_map(|row| [row.ratio.low, row.ratio.high]);
-    let axis = Axis::holding("ratio, logarithmic", Scale::Log, values).with(1.0);
+    let axis = Axis::holding("ratio, logarithmic", Scale::Log, values).with(0.9).with(1.1);
     let rows = comparison.rows.iter().map(|row| {
         let told = format!("{}: {}", row.name, row.ratio.told(ratio));
         let spread = Some((row.ratio.low, row.ratio.high));
-        (row.name.clone(), vec![Dot { colour: 6, value: row.ratio.median, spread, told }])
+        (row.short_name().to_owned(), vec![Dot { colour: 6, lane: 0, value: row.ratio.median, spread, told }])
     });
     first.open("figure", &[]);
     let title = format!("{a} / {b}");
@@ -207,15 +207,15 @@ fn page(a: &str, b: &str, comparison: Comparison) -> Result<String, String> {
     first.close();
     first.open("div", &[("class", "scroll")]).open("table", &[]);
     first.open("thead", &[]).open("tr", &[]);
-    for title in ["figure", a, b, &title] {
+    for title in ["figure", &title, a, b] {
         first.leaf("th", &[], title);
     }
     first.close().close().open("tbody", &[]);
     for row in &comparison.rows {
         let figure = |value| row.figure(value);
         first.open("tr", &[]).leaf("th", &[], &row.name);
-        first.leaf("td", &[], &row.a.told(figure)).leaf("td", &[], &row.b.told(figure));
-        first.leaf("td", &[], &row.ratio.told(ratio)).close();
+        first.leaf("td", &[], &row.ratio.told(ratio));
+        first.leaf("td", &[], &row.a.told(figure)).leaf("td", &[], &row.b.told(figure)).close();
     }
     first.close().close().close();
 

@@ -45,6 +45,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Without its unit, which a ratio has not.
+    pub fn short_name(&self) -> &str {
+        self.name.split(',').next().unwrap_or_default()
+    }
+
     /// A value of this figure as people read it.
     pub fn figure(&self, value: f64) -> String {
         if self.is_rate { rate(value) } else { ms(value) }

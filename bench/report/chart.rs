@@ -17,6 +17,8 @@ const SIZES: [Size; 2] = [
 ];
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 44.0;
+/// How wide a letter is on the average, on the wide side.
+const LETTER: f64 = 6.8;
 /// Height of a row of dots.
 const ROW: f64 = 34.0;
 
@@ -260,6 +262,8 @@ impl LineChart {
 #[derive(Clone, Debug)]
 pub struct Dot {
     pub colour: usize,
+    /// Which line of its row, from 0: what lies on different ones cannot hide each other.
+    pub lane: usize,
     pub value: f64,
     /// A line from low to high behind the mark.
     pub spread: Option<(f64, f64)>,
@@ -284,7 +288,8 @@ impl DotChart {
     }
 
     fn draw_one(&self, page: &mut Markup, size: &Size) {
-        let left = size.left + 28.0;
+        let longest = self.rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+        let left = (longest as f64 * LETTER + 18.0).min(size.width / 2.0);
         let width = size.width;
         let height = TOP + ROW * self.rows.len() as f64 + BOTTOM;
         let x = |value: f64| left + self.axis.place(value) * (width - left - size.right);
@@ -301,10 +306,10 @@ impl DotChart {
             let middle = TOP + ROW * (index as f64 + 0.5);
             text(page, "tick end", (left - 10.0, middle + 4.0), label);
             line(page, "grid", (left, middle), (width - size.right, middle));
-            // Marks of one row stand a little apart, so that equal ones do not hide each other.
-            let apart = (ROW - 14.0) / dots.len().max(1) as f64;
-            for (order, dot) in dots.iter().enumerate() {
-                let at = middle + (order as f64 - (dots.len() as f64 - 1.0) / 2.0) * apart.min(9.0);
+            let lanes = dots.iter().map(|dot| dot.lane + 1).max().unwrap_or(1) as f64;
+            let apart = ((ROW - 14.0) / lanes).min(9.0);
+            for dot in dots {
+                let at = middle + (dot.lane as f64 - (lanes - 1.0) / 2.0) * apart;
                 let colour = format!("c{}", dot.colour % COLOURS);
                 if let Some((low, high)) = dot.spread {
                     line(page, &format!("line spread {colour}"), (x(low), at), (x(high), at));

@@ -4,9 +4,6 @@ use super::chart::{Axis, Dot, DotChart, Scale, Stroke, legend};
 use super::markup::Markup;
 use super::{Kind, PERCENTILES, Run, at, figures, percentile, rate_of};
 
-const SYNC: usize = 1;
-const ASYNC: usize = 0;
-
 /// Whether there is something to compare: a run of either kind with send latencies.
 pub fn applies(runs: &[Run]) -> bool {
     let of = |flush: &str| runs.iter().any(|run| is(run, flush));
@@ -17,18 +14,25 @@ fn is(run: &Run, flush: &str) -> bool {
     run.flush() == Some(flush) && Kind::Publish.total(&run.result).is_some()
 }
 
-/// The chart of all runs of both kinds, and the ratios of those that belong together.
+/// The chart of all runs of both kinds, each pair joined by a line, and the ratios of the pairs.
 pub fn draw(page: &mut Markup, runs: &[Run]) {
-    let colour = |run: &Run| if run.flush() == Some("sync") { SYNC } else { ASYNC };
-    let shown: Vec<&Run> = runs.iter().filter(|run| is(run, "async") || is(run, "sync")).collect();
+    let pairs = pairs(runs);
+    let alone = runs.iter().filter(|run| is(run, "async") || is(run, "sync"));
+    let alone = alone.filter(|run| {
+        !pairs.iter().any(|(sync, r#async)| [sync.name.as_str(), &r#async.name].contains(&run.name.as_str()))
+    });
+    let lanes: Vec<Vec<&Run>> =
+        pairs.iter().map(|(sync, r#async)| vec![*r#async, *sync]).chain(alone.map(|run| vec![run])).collect();
     let row = |label: String, of: &dyn Fn(&Run) -> f64| {
-        let dots = shown.iter().map(|run| Dot {
-            colour: colour(run),
-            value: of(run),
-            spread: None,
-            told: format!("{} ({}): {label} = {} ms", run.name, run.flush().unwrap_or_default(), figures::ms(of(run))),
-        });
-        let dots = dots.collect();
+        let mut dots = Vec::new();
+        for (lane, runs) in lanes.iter().enumerate() {
+            for run in runs {
+                // The line is drawn with the second of a pair, from the first.
+                let spread = dots.last().filter(|dot: &&Dot| dot.lane == lane).map(|dot| (dot.value, of(run)));
+                let told = format!("{}: {label} = {} ms", told(run), figures::ms(of(run)));
+                dots.push(Dot { colour: run.colour, lane, value: of(run), spread, told });
+            }
+        }
         (label, dots)
     };
     let total = |run: &Run| Kind::Publish.total(&run.result).expect("only runs with send latencies are shown").clone();
@@ -38,13 +42,12 @@ pub fn draw(page: &mut Markup, runs: &[Run]) {
     let values = rows.iter().flat_map(|(_, dots)| dots.iter().map(|dot| dot.value));
     let axis = Axis::holding("send latency (ms)", Scale::Log, values);
     page.open("figure", &[]);
-    let entries = [(ASYNC, Stroke::Dots, "async flush, a dot a run"), (SYNC, Stroke::Dots, "sync flush")];
-    legend(page, entries.into_iter());
+    let entries: Vec<(usize, String)> = lanes.iter().flatten().map(|run| (run.colour, told(run))).collect();
+    legend(page, entries.iter().map(|(colour, label)| (*colour, Stroke::Dots, label.as_str())));
     let description = "Send latency at each percentile, runs with sync flush beside those with async flush".to_owned();
     DotChart { description, axis, rows, reference: None }.draw(page);
     page.close();
 
-    let pairs = pairs(runs);
     if pairs.is_empty() {
         return;
     }
@@ -78,6 +81,13 @@ fn pairs(runs: &[Run]) -> Vec<(&Run, &Run)> {
     let partner =
         |sync: &&Run| asyncs.iter().find(|run| without_flush(&run.name) == without_flush(&sync.name)).copied();
     syncs.iter().filter_map(|sync| Some((*sync, partner(sync)?))).collect()
+}
+
+/// A run's name with its flush, where the name does not say it.
+fn told(run: &Run) -> String {
+    let flush = run.flush().unwrap_or_default();
+    let said = run.name.split(|letter: char| !letter.is_alphanumeric()).any(|word| word.eq_ignore_ascii_case(flush));
+    if said { run.name.clone() } else { format!("{} ({flush})", run.name) }
 }
 
 /// A name without the words for its flush: "java sync 12k" and "java async 12k" are alike.
