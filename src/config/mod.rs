@@ -275,6 +275,8 @@ pub struct ReadConfig {
     pub query_max: u32,
     /// Reads from the disk that a shard makes for one consumer group at a time.
     pub cold_reads_per_group: u32,
+    /// What scans of old messages may take of a shard core's time while others use the core, %; 100: all.
+    pub scan_core_percent: u64,
 }
 
 /// Bounds on what clients may ask and on what may wait in the node.
@@ -634,6 +636,7 @@ fn read(gate: &mut Gate<'_>, raw: raw::RawRead) -> ReadConfig {
         queue_files_max: gate.integer("read.queue_files_max", raw.queue_files_max, 1, 1..=64),
         query_max: gate.integer("read.query_max", raw.query_max, 32, 1..=64),
         cold_reads_per_group: gate.integer("read.cold_reads_per_group", raw.cold_reads_per_group, 4, 1..=64),
+        scan_core_percent: gate.integer("read.scan_core_percent", raw.scan_core_percent, 25, 1..=100),
     }
 }
 

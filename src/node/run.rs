@@ -404,6 +404,7 @@ fn read_settings(read: &ReadConfig) -> ReadSettings {
         queue_files_max: read.queue_files_max as usize,
         query_count_max: read.query_max as usize,
         cold_reads_per_group: read.cold_reads_per_group as usize,
+        scan_core_percent: read.scan_core_percent,
     }
 }
 

@@ -33,6 +33,7 @@ mod read_error;
 mod reader;
 mod rebuild;
 mod recovery;
+mod scan_pace;
 mod scans;
 mod shared;
 mod submit;
