@@ -1,11 +1,11 @@
 //! The options that describe a load, shared by all subcommands that run one.
 
-use std::path::PathBuf;
+use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::load::sizes::Sizes;
-use crate::load::{Extent, Header, Pace, Plan, Rate, Target, Workload};
+use crate::load::{Extent, Failure, Header, Pace, Plan, Rate, Target, Workload};
 
 pub const EXIT_CODES: &str = "\
 Exit codes:
@@ -13,6 +13,30 @@ Exit codes:
   1  failed: the broker cannot be reached or is gone, a file cannot be written
   2  wrong usage; trying again without a change cannot help
   3  done, but some messages failed (see the table's errors)";
+
+/// The broker cannot be reached or is gone, or a file cannot be written.
+pub const EXIT_FAILURE: u8 = 1;
+/// The options or the topics are not as needed; clap uses the same number.
+pub const EXIT_USAGE: u8 = 2;
+/// Measured, but some messages failed.
+pub const EXIT_ERRORS: u8 = 3;
+
+/// Says why the options do not fit.
+pub fn usage(why: &str) -> ExitCode {
+    eprintln!("kerolox-bench: {why}");
+    ExitCode::from(EXIT_USAGE)
+}
+
+/// Says why there is no result.
+pub fn failed(failure: &Failure) -> ExitCode {
+    eprintln!("kerolox-bench: {failure}");
+    match failure {
+        Failure::Plan(_) => ExitCode::from(EXIT_USAGE),
+        Failure::Peer(_) | Failure::Host(_) => ExitCode::from(EXIT_FAILURE),
+    }
+}
+
+const WARMUP_SECONDS: f64 = 5.0;
 
 /// Where to; one of the two.
 #[derive(Clone, Debug, Args)]
@@ -84,9 +108,9 @@ pub struct LoadArgs {
     /// How headers are written
     #[arg(long, value_enum, default_value = "json")]
     pub header: Header,
-    /// Seconds before measuring starts
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
-    pub warmup: f64,
+    /// Seconds before measuring starts [default: 5; workload pull without --again: 0]
+    #[arg(long, value_name = "SECONDS")]
+    pub warmup: Option<f64>,
     /// Seconds to measure
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0, conflicts_with = "count")]
     pub duration: f64,
@@ -151,7 +175,10 @@ impl LoadArgs {
             uniq_key: !self.no_uniq_key,
             batch: self.batch,
             header: self.header,
-            warmup_seconds: self.warmup,
+            warmup_seconds: self.warmup.unwrap_or(match self.workload {
+                Workload::Pull if !self.again => 0.0,
+                _ => WARMUP_SECONDS,
+            }),
             extent: self.count.map_or(Extent::Seconds(self.duration), Extent::Messages),
             threads: self.threads,
             cores: self.cores.clone(),

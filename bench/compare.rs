@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::cli::LoadArgs;
-use crate::load::{self, Target};
-use crate::machine::{Machine, MachineArgs};
+use crate::cli::{self, LoadArgs};
+use crate::load::{Failure, Target};
+use crate::machine::MachineArgs;
+use crate::measure::{Stop, is_clean, measure, write_json};
 use crate::report::{self, Axis, Dot, DotChart, Markup, Run, Scale, Stroke, count, legend, ratio};
 use crate::result::RunResult;
 use ratios::Row;
@@ -39,7 +40,7 @@ Exit codes:
   0  done, every message answered with success
   1  failed: a broker cannot be started or reached, a file cannot be written
   2  wrong usage; trying again without a change cannot help
-  3  done, but some messages failed (see the table's errors)
+  3  done, but some messages failed or could not be sent in time
 
 Examples:
   kerolox-bench compare --a 127.0.0.1:10911 --b 127.0.0.1:20911 --rate 12000
@@ -98,19 +99,16 @@ pub fn run(mut args: Args) -> ExitCode {
     let a = Side::new(args.a.clone(), args.a_command.clone(), timeout);
     let b = Side::new(args.b.clone(), args.b_command.clone(), timeout);
     if let Err(why) = args.load.plan(Target::Broker(a.address().to_owned()), a.label(), None) {
-        eprintln!("kerolox-bench: {why}");
-        return ExitCode::from(2);
+        return cli::usage(&why);
     }
     match rounds(&args, &a, &b).and_then(|comparison| written(&args, comparison)) {
-        Ok(failed) => ExitCode::from(if failed { 3 } else { 0 }),
-        Err(why) => {
-            eprintln!("kerolox-bench: {why}");
-            ExitCode::FAILURE
-        }
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(cli::EXIT_ERRORS),
+        Err(stop) => stop.tell(),
     }
 }
 
-fn rounds(args: &Args, a: &Side, b: &Side) -> Result<Comparison, String> {
+fn rounds(args: &Args, a: &Side, b: &Side) -> Result<Comparison, Stop> {
     side::stop_on_signals().map_err(|error| format!("signals cannot be waited for: {error}"))?;
     let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
     for round in 1..=args.rounds {
@@ -122,7 +120,8 @@ fn rounds(args: &Args, a: &Side, b: &Side) -> Result<Comparison, String> {
         for (side, results) in turns {
             std::thread::sleep(Duration::from_secs(args.rest));
             eprintln!("round {round} of {}: {} on {}", args.rounds, side.label(), side.address());
-            results.push(turn(args, side).map_err(|why| format!("round {round}, {}: {why}", side.label()))?);
+            results
+                .push(turn(args, side).map_err(|stop| stop.during(format_args!("round {round}, {}", side.label())))?);
         }
     }
     Ok(Comparison {
@@ -135,32 +134,30 @@ fn rounds(args: &Args, a: &Side, b: &Side) -> Result<Comparison, String> {
 }
 
 /// One broker's turn: started, if there is a command for it, loaded, and stopped.
-fn turn(args: &Args, side: &Side) -> Result<RunResult, String> {
+fn turn(args: &Args, side: &Side) -> Result<RunResult, Stop> {
     let started = side.start()?;
     let target = Target::Broker(side.address().to_owned());
-    let plan = args.load.plan(target, side.label(), listener::process_at(side.address()))?;
-    let machine = Machine::look(&args.machine, &plan.target);
-    let result = load::run(&plan, &mut |_| {}).map_err(|failure| failure.to_string());
-    // A broker is stopped even if its load failed, and told why it may have.
-    started.map_or(Ok(()), |broker| broker.stop())?;
-    let mut result = result?;
-    result.machine = machine.to_json();
+    let plan = args.load.plan(target, side.label(), listener::process_at(side.address()));
+    let result = plan.map_err(Failure::Plan).and_then(|plan| measure(&plan, &args.machine, &mut |_| {}));
+    // It is stopped even if its load failed; but then that is what the user must hear of.
+    let stopped = started.map_or(Ok(()), |broker| broker.stop());
+    let result = result?;
+    stopped?;
     Ok(result)
 }
 
-/// Prints the table and writes what was asked for; whether some messages failed.
-fn written(args: &Args, comparison: Comparison) -> Result<bool, String> {
+/// Prints the table and writes what was asked for; whether every message was sent and answered with success.
+fn written(args: &Args, comparison: Comparison) -> Result<bool, Stop> {
     let (a, b) = (&args.a.label, &args.b.label);
     print!("{}", table(a, b, &comparison));
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&comparison).expect("a comparison is JSON");
-        report::write(path, &(text + "\n"))?;
+        write_json(path, &comparison)?;
     }
-    let failed = comparison.a.iter().chain(&comparison.b).any(|result| !result.errors.is_empty());
+    let clean = comparison.a.iter().chain(&comparison.b).all(is_clean);
     if let Some(path) = &args.html {
         report::write(path, &page(a, b, comparison)?)?;
     }
-    Ok(failed)
+    Ok(clean)
 }
 
 /// The comparison as text in columns.

@@ -9,9 +9,10 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::cli::{LoadArgs, TargetArgs};
-use crate::load::{self, Pace, Plan, Rate};
-use crate::machine::{Machine, MachineArgs};
+use crate::cli::{self, LoadArgs, TargetArgs};
+use crate::load::{Pace, Plan, Rate};
+use crate::machine::MachineArgs;
+use crate::measure::{Stop, is_clean, measure, write_json};
 use crate::report::{self, Kind, Markup, PERCENTILES, Run, at, count, ms, percentile, rate, rate_of};
 use crate::result::RunResult;
 
@@ -34,7 +35,7 @@ Exit codes:
   0  done, every message of the steps answered with success
   1  failed: the broker cannot be reached or is gone, no rate was held, a file cannot be written
   2  wrong usage; trying again without a change cannot help
-  3  done, but some messages of a step failed
+  3  done, but some messages of a step failed or could not be sent in time
 
 Examples:
   kerolox-bench ladder --broker 127.0.0.1:10911
@@ -115,36 +116,22 @@ fn positive(text: &str) -> Result<f64, String> {
 
 pub fn run(args: Args) -> ExitCode {
     if args.load.rate.is_some() {
-        eprintln!("kerolox-bench: a ladder finds its rates itself; leave --rate out, or give --maximum");
-        return ExitCode::from(2);
+        return cli::usage("a ladder finds its rates itself; leave --rate out, or give --maximum");
     }
     let plan = match args.load.plan(args.target.target(), &args.label, args.pid) {
         Ok(plan) if plan.workload.sends() => plan,
-        Ok(plan) => {
-            eprintln!("kerolox-bench: --workload {} has no rate; a ladder needs one that sends", plan.workload);
-            return ExitCode::from(2);
-        }
-        Err(why) => {
-            eprintln!("kerolox-bench: {why}");
-            return ExitCode::from(2);
-        }
+        Ok(plan) => return cli::usage(&format!("--workload {} has no rate; a ladder must send", plan.workload)),
+        Err(why) => return cli::usage(&why),
     };
     match climb(&args, &plan).and_then(|ladder| written(&args, ladder)) {
-        Ok(failed) => ExitCode::from(if failed { 3 } else { 0 }),
-        Err(why) => {
-            eprintln!("kerolox-bench: {why}");
-            ExitCode::FAILURE
-        }
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(cli::EXIT_ERRORS),
+        Err(stop) => stop.tell(),
     }
 }
 
-fn climb(args: &Args, plan: &Plan) -> Result<Ladder, String> {
-    let run = |plan: &Plan| -> Result<RunResult, String> {
-        let machine = Machine::look(&args.machine, &plan.target);
-        let mut result = load::run(plan, &mut |_| {}).map_err(|failure| failure.to_string())?;
-        result.machine = machine.to_json();
-        Ok(result)
-    };
+fn climb(args: &Args, plan: &Plan) -> Result<Ladder, Stop> {
+    let run = |plan: &Plan| measure(plan, &args.machine, &mut |_| {});
     let (mut closed, mut tries) = (None, Vec::new());
     let maximum = match args.maximum {
         Some(maximum) => maximum,
@@ -154,14 +141,15 @@ fn climb(args: &Args, plan: &Plan) -> Result<Ladder, String> {
             let mut search = Search::from(rate_of(&result), args.tries);
             closed = Some(result);
             while let Some(rate) = search.next() {
-                eprint!("open loop at {}/s: ", self::rate(rate));
-                let result = run(&at_rate(plan, rate, format!("try at {}/s", self::rate(rate))))?;
+                let name = format!("open loop at {}/s", self::rate(rate));
+                eprintln!("{name}");
+                let result = run(&at_rate(plan, rate, name.clone()))?;
                 let not_held = not_held(&result, rate, args.held_p99_ms);
-                eprintln!("{}", not_held.as_deref().map_or("held".to_owned(), |why| format!("not held, {why}")));
+                eprintln!("{name}: {}", not_held.as_ref().map_or("held".to_owned(), |why| format!("not held, {why}")));
                 search.tried(rate, not_held.is_none());
                 tries.push(Try { rate, not_held, result });
             }
-            let last = tries.last().and_then(|it| it.not_held.as_deref()).unwrap_or_default().to_owned();
+            let last = tries.last().and_then(|it| it.not_held.as_deref()).unwrap_or("nothing was answered").to_owned();
             search.held.ok_or_else(|| format!("none of {} rates was held; the last: {last}", tries.len()))?
         }
     };
@@ -230,14 +218,13 @@ impl Search {
     }
 }
 
-/// Prints the table and writes what was asked for; whether messages of a step failed.
-fn written(args: &Args, ladder: Ladder) -> Result<bool, String> {
+/// Prints the table and writes what was asked for; whether every message of the steps was sent and answered.
+fn written(args: &Args, ladder: Ladder) -> Result<bool, Stop> {
     print!("{}", table(&ladder));
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&ladder).expect("a ladder is JSON");
-        report::write(path, &(text + "\n"))?;
+        write_json(path, &ladder)?;
     }
-    let failed = ladder.steps.iter().any(|step| !step.result.errors.is_empty());
+    let clean = ladder.steps.iter().all(|step| is_clean(&step.result));
     if let Some(path) = &args.html {
         let steps = ladder.steps.into_iter().enumerate();
         let runs: Result<Vec<Run>, String> =
@@ -248,7 +235,7 @@ fn written(args: &Args, ladder: Ladder) -> Result<bool, String> {
         let title = format!("Ladder {}", args.label);
         report::write(path, &report::of_runs(title.trim(), first, &runs?))?;
     }
-    Ok(failed)
+    Ok(clean)
 }
 
 /// The ladder as text in columns.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use broker::ask;
+pub use broker::answers;
 
 use crate::load::Target;
 

@@ -80,6 +80,10 @@ pub struct RunResult {
     pub interval_seconds: f64,
     /// How long was measured.
     pub seconds: f64,
+    /// Messages a second that were answered with success, over the whole measured time.
+    pub rate: f64,
+    /// Messages a second that came to consumers.
+    pub consumed_rate: f64,
     /// Measured messages that were answered with success.
     pub messages: u64,
     /// The same with those of the warm-up: what the broker should have stored.
@@ -106,10 +110,26 @@ pub struct RunResult {
     /// do not count.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rss_anon_max_kib: Option<u64>,
+    /// The same load against this program's own sink, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sink: Option<Ceiling>,
     /// All settings of the load.
     pub plan: Plan,
     /// The machine: CPU, kernel, mount, build and so on.
     pub machine: serde_json::Value,
+}
+
+/// What the generator reaches when the broker costs nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ceiling {
+    /// Messages a second.
+    pub rate: f64,
+    pub latency_50pct: f64,
+    pub latency_99pct: f64,
+    pub latency_999pct: f64,
+    pub behind_ms_max: f64,
+    pub generator_cpu_micros_per_message: f64,
 }
 
 /// Latencies of each interval.
@@ -208,7 +228,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::load::{Extent, Header, Pace, Rate, Target, Workload};
+    use crate::load::plan::tests::plan;
 
     fn example() -> RunResult {
         let total = Total {
@@ -249,6 +269,8 @@ mod tests {
             aggregated_pull_latency: None,
             interval_seconds: 1.0,
             seconds: 2.0,
+            rate: 1000.5,
+            consumed_rate: 0.0,
             messages: 2001,
             messages_with_warmup: 3000,
             consumed: 0,
@@ -260,37 +282,15 @@ mod tests {
             cpu_micros_per_message: Some(2.5),
             generator_cpu_micros_per_message: 0.5,
             rss_anon_max_kib: None,
-            plan: Plan {
-                label: "here".into(),
-                target: Target::Broker("127.0.0.1:10911".into()),
-                workload: Workload::Send,
-                pace: Pace::Open { rate: Rate { from: 1000.0, to: 1000.0 } },
-                sizes: "256:70,1024:30".parse().unwrap(),
-                topic: "T".into(),
-                topics: 1,
-                queues: 8,
-                create: true,
-                connections: 8,
-                pull_connections: 1,
-                tags: 0,
-                keys: false,
-                uniq_key: true,
-                batch: 1,
-                header: Header::Json,
-                warmup_seconds: 1.0,
-                extent: Extent::Seconds(2.0),
-                threads: 1,
-                cores: vec![],
-                spin: false,
-                interval_seconds: 1.0,
-                timeout_ms: 3000,
-                in_flight_max: 8192,
-                pull_messages: 32,
-                again: false,
-                check: false,
-                pid: None,
-                seed: 1,
-            },
+            sink: Some(Ceiling {
+                rate: 1e6,
+                latency_50pct: 0.1,
+                latency_99pct: 0.2,
+                latency_999pct: 0.3,
+                behind_ms_max: 0.0,
+                generator_cpu_micros_per_message: 0.4,
+            }),
+            plan: Plan { sizes: "256:70,1024:30".parse().unwrap(), ..plan() },
             machine: Value::Null,
         }
     }

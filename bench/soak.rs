@@ -12,9 +12,10 @@ use std::str::FromStr;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::cli::{LoadArgs, TargetArgs};
+use crate::cli::{self, LoadArgs, TargetArgs};
 use crate::load::{self, Event, Extent, Interval, Pace, Plan};
-use crate::machine::{Machine, MachineArgs};
+use crate::machine::MachineArgs;
+use crate::measure::{Stop, measure, write_json};
 use crate::report::{self, Markup, Run, count, ms, rate};
 use crate::result::RunResult;
 
@@ -156,13 +157,13 @@ struct Minutes {
 
 impl Minutes {
     fn new(limits: Vec<Limit>) -> Minutes {
-        let latencies = Histogram::new(3).expect("three digits are allowed");
+        let latencies = load::histogram();
         Minutes { limits, done: Vec::new(), started: 0.0, until: 0.0, latencies, failed: 0 }
     }
 
     /// Takes an interval that ends `until` seconds after the start; gives the minute that ends with it.
     fn add(&mut self, until: f64, latencies: &Histogram<u64>, failed: u64) -> Option<&Minute> {
-        self.latencies.add(latencies).expect("a histogram that resizes takes all values");
+        self.latencies.add(latencies).expect("all have the same bounds");
         self.failed += failed;
         self.until = until;
         if until + EDGE_SECONDS < (self.done.len() + 1) as f64 * MINUTE_SECONDS {
@@ -210,18 +211,12 @@ impl Minutes {
 pub fn run(args: Args) -> ExitCode {
     let plan = match plan(&args) {
         Ok(plan) => plan,
-        Err(why) => {
-            eprintln!("kerolox-bench: {why}");
-            return ExitCode::from(2);
-        }
+        Err(why) => return cli::usage(&why),
     };
     match soak(&args, &plan).and_then(|soak| written(&args, soak)) {
-        Ok(false) => ExitCode::FAILURE,
         Ok(true) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("kerolox-bench: {why}");
-            ExitCode::FAILURE
-        }
+        Ok(false) => ExitCode::from(cli::EXIT_FAILURE),
+        Err(stop) => stop.tell(),
     }
 }
 
@@ -239,8 +234,7 @@ fn plan(args: &Args) -> Result<Plan, String> {
     plan.check().map(|()| plan)
 }
 
-fn soak(args: &Args, plan: &Plan) -> Result<Soak, String> {
-    let machine = Machine::look(&args.machine, &plan.target);
+fn soak(args: &Args, plan: &Plan) -> Result<Soak, Stop> {
     let mut minutes = Minutes::new(args.limits.clone());
     let tails = plan.workload.tails();
     println!("{}", head(&args.limits));
@@ -253,8 +247,7 @@ fn soak(args: &Args, plan: &Plan) -> Result<Soak, String> {
             }
         }
     };
-    let mut result = load::run(plan, &mut observer).map_err(|failure| failure.to_string())?;
-    result.machine = machine.to_json();
+    let result = measure(plan, &args.machine, &mut observer)?;
     let told = minutes.done.len();
     let minutes = minutes.finish();
     for minute in &minutes[told..] {
@@ -295,7 +288,7 @@ fn share(percent: f64) -> String {
 }
 
 /// Says how it went and writes what was asked for; `false` if the soak was judged and failed.
-fn written(args: &Args, soak: Soak) -> Result<bool, String> {
+fn written(args: &Args, soak: Soak) -> Result<bool, Stop> {
     let failed = soak.minutes.iter().filter(|minute| !minute.passed).count();
     let never = soak.result.never_sent;
     let verdict = match soak.passed {
@@ -308,8 +301,7 @@ fn written(args: &Args, soak: Soak) -> Result<bool, String> {
     };
     println!("{verdict}");
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&soak).expect("a soak is JSON");
-        report::write(path, &(text + "\n"))?;
+        write_json(path, &soak)?;
     }
     let passed = soak.passed != Some(false);
     if let Some(path) = &args.html {
@@ -357,7 +349,7 @@ mod tests {
 
     /// So many messages of so many milliseconds.
     fn latencies(parts: &[(u64, f64)]) -> Histogram<u64> {
-        let mut all = Histogram::new(3).unwrap();
+        let mut all = load::histogram();
         for &(count, ms) in parts {
             all.record_n((ms * 1e6) as u64, count).unwrap();
         }

@@ -11,13 +11,12 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kerolox::wire::code::request;
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::machine::ask;
+use crate::machine::answers;
 
 /// How long a broker has to stop by itself. A Java broker with much in its page cache takes its time.
 const STOP_MAX: Duration = Duration::from_secs(60);
@@ -84,13 +83,13 @@ impl Side {
     pub fn start(&self) -> Result<Option<Started>, String> {
         let Some(command) = &self.command else { return Ok(None) };
         // Else the load would go to whoever that is, and the figures to the wrong name.
-        if ask(self.address(), request::GET_BROKER_RUNTIME_INFO).is_ok() {
+        if answers(self.address()) {
             return Err(format!("a broker answers on {} already; stop it, or leave the command out", self.address()));
         }
         let mut started = Started::spawn(command).map_err(|error| format!("{command:?} cannot be run: {error}"))?;
         let deadline = Instant::now() + self.start_max;
         loop {
-            if ask(self.address(), request::GET_BROKER_RUNTIME_INFO).is_ok() {
+            if answers(self.address()) {
                 return Ok(Some(started));
             }
             let ended =

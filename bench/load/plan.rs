@@ -215,6 +215,14 @@ impl Plan {
         if self.threads > self.connections.max(if self.workload.sends() { 0 } else { self.pull_connections }) {
             return Err(format!("--threads {} needs at least as many connections", self.threads));
         }
+        if self.workload == Workload::Pull {
+            if let Extent::Messages(_) = self.extent {
+                return Err("--count is for sends: a pull ends when all is read, or after --duration".into());
+            }
+            if self.warmup_seconds > 0.0 && !self.again {
+                return Err("--warmup needs --again here: it would read what is to be measured".into());
+            }
+        }
         if self.topic.is_empty()
             || self.topic.len() > 100
             || self.topic.chars().any(|c| c == '"' || c == '\\' || c <= ' ')
@@ -222,5 +230,96 @@ impl Plan {
             return Err(format!("{:?} is no topic name", self.topic));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A plan that needs no broker, for tests to vary.
+    pub fn plan() -> Plan {
+        Plan {
+            label: "here".into(),
+            target: Target::Broker("127.0.0.1:10911".into()),
+            workload: Workload::Send,
+            pace: Pace::Open { rate: Rate { from: 1000.0, to: 1000.0 } },
+            sizes: Sizes::Fixed(1024),
+            topic: "T".into(),
+            topics: 1,
+            queues: 8,
+            create: true,
+            connections: 8,
+            pull_connections: 1,
+            tags: 0,
+            keys: false,
+            uniq_key: true,
+            batch: 1,
+            header: Header::Json,
+            warmup_seconds: 1.0,
+            extent: Extent::Seconds(2.0),
+            threads: 1,
+            cores: vec![],
+            spin: false,
+            interval_seconds: 1.0,
+            timeout_ms: 3000,
+            in_flight_max: 8192,
+            pull_messages: 32,
+            again: false,
+            check: false,
+            pid: None,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn a_plan_survives_its_json() {
+        for plan in [
+            plan(),
+            Plan {
+                target: Target::NameServer("localhost:9876".into()),
+                workload: Workload::Mixed,
+                pace: Pace::Closed { depth: 16 },
+                sizes: "uniform:100-4000".parse().unwrap(),
+                extent: Extent::Messages(7),
+                header: Header::Rocketmq,
+                cores: vec![1, 3],
+                pid: Some(4),
+                ..plan()
+            },
+        ] {
+            let text = serde_json::to_string(&plan).unwrap();
+            assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan, "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_numbers_or_ramps() {
+        assert_eq!("12000".parse::<Rate>().unwrap(), Rate { from: 12_000.0, to: 12_000.0 });
+        assert_eq!("1000-20000".parse::<Rate>().unwrap(), Rate { from: 1000.0, to: 20_000.0 });
+        for text in ["", "0", "-5", "1-", "nan", "inf", "1e99", "5-0"] {
+            assert!(text.parse::<Rate>().unwrap_err().contains("ramp"), "{text}");
+        }
+    }
+
+    #[test]
+    fn settings_that_do_not_go_together_are_refused() {
+        assert_eq!(plan().check(), Ok(()));
+        let refused = |plan: Plan, word: &str| {
+            let why = plan.check().unwrap_err();
+            assert!(why.contains(word), "{why}");
+        };
+        refused(Plan { workload: Workload::E2e, sizes: Sizes::Fixed(15), ..plan() }, "--size");
+        refused(Plan { threads: 9, ..plan() }, "--threads");
+        refused(Plan { warmup_seconds: f64::NAN, ..plan() }, "--warmup");
+        refused(Plan { interval_seconds: 0.0, ..plan() }, "--interval");
+        refused(Plan { extent: Extent::Seconds(f64::INFINITY), ..plan() }, "--duration");
+        refused(Plan { batch: 1024, sizes: Sizes::Fixed(1 << 20), ..plan() }, "batch");
+        refused(Plan { topic: "a b".into(), ..plan() }, "topic");
+        let ramp = Pace::Open { rate: "1-2".parse().unwrap() };
+        refused(Plan { pace: ramp, extent: Extent::Messages(5), ..plan() }, "--duration");
+        let pull = Plan { workload: Workload::Pull, ..plan() };
+        refused(Plan { extent: Extent::Messages(5), ..pull.clone() }, "--count");
+        refused(pull, "--warmup");
     }
 }

@@ -1,24 +1,16 @@
 //! What a broker says of its own settings, asked as RocketMQ's admin tools ask: 26 for settings, 28 for its state.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
-use kerolox::wire::cluster::ClusterInfo;
+use kerolox::cli::client::{self, Connection};
 use kerolox::wire::code::{request, response};
 use kerolox::wire::lists::KvTable;
-use kerolox::wire::{Command, FrameError, HeaderType, VERSION_5, encode_request, first_frame};
 
 use super::{Broker, Looker};
 use crate::load::Target;
 
 /// Settings as Java properties. Not among the library's codes: our own node does not answer it.
 const GET_BROKER_CONFIG: i32 = 26;
-/// How long to wait for a connection, and again for an answer.
-const ANSWER_WAIT: Duration = Duration::from_secs(5);
 
 /// Asks the broker of a load for everything that it can tell; `None` if it is not known which that is.
 ///
@@ -44,10 +36,14 @@ pub(super) fn look(looker: &mut Looker, target: &Target) -> Option<Broker> {
 
 /// Addresses of the masters that a name server knows, by broker name.
 fn masters(address: &str) -> Result<Vec<String>, String> {
-    let body = told(address, request::GET_BROKER_CLUSTER_INFO)?;
-    let info = ClusterInfo::decode(&body).map_err(|why| format!("{address} answered request 106 with {why}"))?;
-    let masters: Vec<String> = info.brokers.into_values().filter_map(|mut it| it.addresses.remove(&0)).collect();
+    let masters = Connection::open(address).and_then(|mut namesrv| client::masters(&mut namesrv));
+    let masters: Vec<String> = masters.map_err(|error| error.to_string())?.into_values().collect();
     if masters.is_empty() { Err(format!("the name server {address} knows no master")) } else { Ok(masters) }
+}
+
+/// Whether a broker answers there, whatever it says. Blocks for ten seconds at most.
+pub fn answers(address: &str) -> bool {
+    Connection::open(address).and_then(|mut broker| broker.ask(request::GET_BROKER_RUNTIME_INFO, &[], &[])).is_ok()
 }
 
 fn one(looker: &mut Looker, address: &str) -> Broker {
@@ -85,7 +81,8 @@ fn flush_of(broker: &Broker) -> Option<String> {
 }
 
 fn told(address: &str, code: i32) -> Result<Vec<u8>, String> {
-    let answer = ask(address, code).map_err(|error| format!("request {code}: {error}"))?;
+    let answer = Connection::open(address).and_then(|mut broker| broker.ask(code, &[], &[]));
+    let answer = answer.map_err(|error| format!("request {code}: {error}"))?;
     match (answer.code, answer.remark.as_str()) {
         (response::SUCCESS, _) => Ok(answer.body),
         (response::REQUEST_CODE_NOT_SUPPORTED, _) => {
@@ -102,95 +99,15 @@ fn properties(text: &str) -> BTreeMap<String, String> {
     pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().replace("\\:", ":").replace("\\=", "="))).collect()
 }
 
-/// A peer's answer to one request.
-#[derive(Debug)]
-pub struct Answer {
-    pub code: i32,
-    pub remark: String,
-    pub body: Vec<u8>,
-}
-
-/// Sends one request without fields to HOST:PORT on a connection of its own and waits at most ten seconds for its
-/// answer, whatever that says. Blocks the thread.
-///
-/// # Errors
-/// [`AskError`] if no answer came; that a broker refuses is an answer.
-pub fn ask(address: &str, code: i32) -> Result<Answer, AskError> {
-    let failed = |source| AskError::Unreachable { peer: address.to_owned(), source };
-    let mut stream = None;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for candidate in address.to_socket_addrs().map_err(failed)? {
-        match TcpStream::connect_timeout(&candidate, ANSWER_WAIT) {
-            Ok(open) => stream = Some(open),
-            Err(error) => last = error,
-        }
-        if stream.is_some() {
-            break;
-        }
-    }
-    let mut stream = stream.ok_or_else(|| failed(last))?;
-    let broken = |source| AskError::Broken { peer: address.to_owned(), source };
-    stream.set_write_timeout(Some(ANSWER_WAIT)).map_err(broken)?;
-    let mut frame = BytesMut::new();
-    encode_request(&mut frame, HeaderType::Json, code, VERSION_5, 0, 0, &[], &[]);
-    stream.write_all(&frame).map_err(broken)?;
-
-    let deadline = Instant::now() + ANSWER_WAIT;
-    let mut inbox = BytesMut::new();
-    let mut piece = [0; 16 << 10];
-    let bad = |source| AskError::NoRemoting { peer: address.to_owned(), source };
-    loop {
-        while let Some(bounds) = first_frame(&inbox).map_err(bad)? {
-            let frame = inbox.split_to(bounds.total_len);
-            let command = Command::decode(&frame, &bounds).map_err(bad)?;
-            if command.is_response() {
-                let remark = command.remark.as_deref().unwrap_or_default().to_owned();
-                return Ok(Answer { code: command.code, remark, body: command.body.to_vec() });
-            }
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(AskError::Silent { peer: address.to_owned() });
-        }
-        stream.set_read_timeout(Some(left)).map_err(broken)?;
-        match stream.read(&mut piece) {
-            Ok(0) => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
-            Ok(len) => inbox.extend_from_slice(&piece[..len]),
-            // A timeout shows as either of the first two.
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(broken(error)),
-        }
-    }
-}
-
-/// Why there is no answer.
-#[derive(Debug)]
-pub enum AskError {
-    Unreachable { peer: String, source: io::Error },
-    Broken { peer: String, source: io::Error },
-    Silent { peer: String },
-    NoRemoting { peer: String, source: FrameError },
-}
-
-impl fmt::Display for AskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AskError::Unreachable { peer, source } => write!(f, "{peer} cannot be reached ({source})"),
-            AskError::Broken { peer, source } => write!(f, "the connection to {peer} broke: {source}"),
-            AskError::Silent { peer } => write!(f, "{peer} gave no answer in {} s", ANSWER_WAIT.as_secs()),
-            AskError::NoRemoting { peer, source } => write!(f, "{peer} does not speak RocketMQ remoting: {source}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::path::Path;
     use std::thread;
 
-    use kerolox::wire::Response;
+    use bytes::BytesMut;
+    use kerolox::wire::{Command, HeaderType, Response, VERSION_5, first_frame};
 
     use super::*;
 
@@ -248,12 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_and_somebody_else_there_are_told_apart() {
+    fn only_somebody_who_speaks_the_protocol_answers() {
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        assert!(matches!(ask(&gone, 28), Err(AskError::Unreachable { .. })));
+        assert!(!answers(&gone));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         thread::spawn(move || listener.accept().unwrap().0.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap());
-        assert!(matches!(ask(&address, 28), Err(AskError::NoRemoting { .. } | AskError::Broken { .. })));
+        assert!(!answers(&address));
+        assert!(answers(&broker(|_| Response::with_code(response::SYSTEM_ERROR))));
     }
 }

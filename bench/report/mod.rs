@@ -208,8 +208,7 @@ pub fn at(total: &Total<f64>, percentile: f64) -> f64 {
 
 /// Messages a second over the whole run: of sends, or of a run that only reads what it read.
 pub fn rate_of(result: &RunResult) -> f64 {
-    let count = if result.plan.workload.sends() { result.messages } else { result.consumed };
-    count as f64 / result.seconds.max(f64::MIN_POSITIVE)
+    if result.plan.workload.sends() { result.rate } else { result.consumed_rate }
 }
 
 /// How a percentile is written: `p99.9`.

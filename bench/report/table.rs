@@ -6,6 +6,7 @@ use super::{COLOURS, Kind, PERCENTILES, Run, at, figures, percentile, rate_of};
 /// Rates, errors and cost of all runs.
 pub fn overview(page: &mut Markup, runs: &[Run]) {
     let cpu = runs.iter().any(|run| run.result.cpu_micros_per_message.is_some());
+    let sink = runs.iter().any(|run| run.result.sink.is_some());
     let memory = runs.iter().any(|run| run.result.rss_anon_max_kib.is_some());
     head(page, |page| {
         for title in ["messages/s", "messages", "errors", "behind at most, ms", "never sent"] {
@@ -17,6 +18,9 @@ pub fn overview(page: &mut Markup, runs: &[Run]) {
         page.leaf("th", &[], "load CPU, µs/msg");
         if memory {
             page.leaf("th", &[], "broker RSS, MiB");
+        }
+        if sink {
+            page.leaf("th", &[], "own sink, messages/s");
         }
     });
     for run in runs {
@@ -34,6 +38,10 @@ pub fn overview(page: &mut Markup, runs: &[Run]) {
         page.leaf("td", &[], &figures::ms(result.generator_cpu_micros_per_message));
         if memory {
             page.leaf("td", &[], &optional(result.rss_anon_max_kib.map(|kib| kib as f64 / 1024.0)));
+        }
+        if sink {
+            let reached = result.sink.as_ref().map_or_else(|| "–".to_owned(), |sink| figures::rate(sink.rate));
+            page.leaf("td", &[], &reached);
         }
         page.close();
     }

@@ -50,7 +50,7 @@ fn json_result(label: &str, ms: f64) -> Value {
         "partitions": 8, "producersPerTopic": 8, "consumersPerTopic": 0, "publishRate": [1000.0, 1000.0, 1000.0],
         "publishErrorRate": [0.0, 0.0, 0.0], "consumeRate": [], "backlog": [], "intervalSeconds": 1.0, "seconds": 3.0,
         "messages": 3000, "messagesWithWarmup": 4000, "consumed": 0, "consumedWithWarmup": 0, "errors": {}, "remarks": {},
-        "behindMsMax": 0.5, "neverSent": 0, "cpuMicrosPerMessage": 2.5, "generatorCpuMicrosPerMessage": 0.5,
+        "rate": 1000.0, "consumedRate": 0.0, "behindMsMax": 0.5, "neverSent": 0, "cpuMicrosPerMessage": 2.5, "generatorCpuMicrosPerMessage": 0.5,
         "plan": plan, "machine": machine
     });
     let object = all.as_object_mut().expect("it is an object");
