@@ -5,7 +5,6 @@
 //! the lowest and the highest. Brokers that would share cores or a disk are started and stopped by commands, so that
 //! only the one whose turn it is runs.
 
-mod listener;
 mod ratios;
 mod side;
 
@@ -17,7 +16,7 @@ use serde::Serialize;
 
 use crate::cli::{self, LoadArgs};
 use crate::load::{Failure, Target};
-use crate::machine::MachineArgs;
+use crate::machine::{MachineArgs, process_at};
 use crate::measure::{Stop, is_clean, measure, write_json};
 use crate::report::{self, Axis, Dot, DotChart, Markup, Run, Scale, Stroke, count, legend, ratio};
 use crate::result::RunResult;
@@ -137,7 +136,7 @@ fn rounds(args: &Args, a: &Side, b: &Side) -> Result<Comparison, Stop> {
 fn turn(args: &Args, side: &Side) -> Result<RunResult, Stop> {
     let started = side.start()?;
     let target = Target::Broker(side.address().to_owned());
-    let plan = args.load.plan(target, side.label(), listener::process_at(side.address()));
+    let plan = args.load.plan(target, side.label(), process_at(side.address()));
     let result = plan.map_err(Failure::Plan).and_then(|plan| measure(&plan, &args.machine, &mut |_| {}));
     // It is stopped even if its load failed; but then that is what the user must hear of.
     let stopped = started.map_or(Ok(()), |broker| broker.stop());

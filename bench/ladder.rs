@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::cli::{self, LoadArgs, TargetArgs};
 use crate::load::{Pace, Plan, Rate};
-use crate::machine::MachineArgs;
+use crate::machine::{MachineArgs, process_of};
 use crate::measure::{Stop, is_clean, measure, write_json};
 use crate::report::{self, Kind, Markup, PERCENTILES, Run, at, count, ms, percentile, rate, rate_of};
 use crate::result::RunResult;
@@ -60,7 +60,7 @@ pub struct Args {
     /// Names the broker in the results
     #[arg(long, default_value = "")]
     label: String,
-    /// The broker's process: its processor time a message and its memory are measured
+    /// The broker's process: its processor time a message and its memory are measured [default: on the loopback, whoever listens there]
     #[arg(long)]
     pid: Option<u32>,
     /// All results, as JSON
@@ -118,11 +118,13 @@ pub fn run(args: Args) -> ExitCode {
     if args.load.rate.is_some() {
         return cli::usage("a ladder finds its rates itself; leave --rate out, or give --maximum");
     }
-    let plan = match args.load.plan(args.target.target(), &args.label, args.pid) {
-        Ok(plan) if plan.workload.sends() => plan,
-        Ok(plan) => return cli::usage(&format!("--workload {} has no rate; a ladder must send", plan.workload)),
-        Err(why) => return cli::usage(&why),
-    };
+    let plan =
+        match args.load.plan(args.target.target(), &args.label, args.pid.or_else(|| process_of(&args.target.target())))
+        {
+            Ok(plan) if plan.workload.sends() => plan,
+            Ok(plan) => return cli::usage(&format!("--workload {} has no rate; a ladder must send", plan.workload)),
+            Err(why) => return cli::usage(&why),
+        };
     match climb(&args, &plan).and_then(|ladder| written(&args, ladder)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(cli::EXIT_ERRORS),

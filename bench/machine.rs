@@ -8,6 +8,7 @@
 //! the load starts, on the thread that will start it.
 
 mod broker;
+mod process;
 mod storage;
 
 use std::collections::BTreeMap;
@@ -17,8 +18,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use broker::answers;
+pub use process::{process_at, process_of};
 
-use crate::load::Target;
+use crate::load::Plan;
 
 /// What is shown in the place of something that is in [`Machine::not_found`].
 const NOT_FOUND: &str = "not found";
@@ -113,8 +115,11 @@ pub struct Broker {
     pub version: Option<String>,
     /// "sync" or "async".
     pub flush: Option<String>,
-    /// Its settings: the answer to request 26.
+    /// How it was started, if it runs on this host.
+    pub command_line: Option<String>,
+    /// Its settings, and where they come from: its answer to request 26, or the file that its command line names.
     pub settings: BTreeMap<String, String>,
+    pub settings_from: Option<String>,
     /// Its state before the load: the answer to request 28.
     pub state: BTreeMap<String, String>,
 }
@@ -130,16 +135,23 @@ pub struct MachineArgs {
     pub revision: Option<String>,
 }
 
+impl Broker {
+    /// Our own node calls itself by the version whose behaviour it has; its state tells it apart.
+    fn is_kerolox(&self) -> bool {
+        self.state.keys().any(|key| key.starts_with("kerolox"))
+    }
+}
+
 impl Machine {
     /// Looks at this host and asks the broker, which may take some seconds if it does not answer. Never fails: what is
     /// not there is named in [`Machine::not_found`].
-    pub fn look(args: &MachineArgs, target: &Target) -> Machine {
+    pub fn look(args: &MachineArgs, plan: &Plan) -> Machine {
         let mut looker = Looker::new(Path::new("/"));
         let storage = args.store_dir.as_deref().map(|dir| storage::look(&mut looker, dir));
         if storage.is_none() {
             looker.missed("storage", "no directory of the store was given (--store-dir)");
         }
-        let broker = broker::look(&mut looker, target);
+        let broker = broker::look(&mut looker, &plan.target, plan.pid);
         let generator = looker.generator(args.revision.as_deref());
         looker.host(storage, generator, broker)
     }
@@ -187,7 +199,9 @@ impl Machine {
         put("load generator", format!("kerolox-bench {}, {} build", generator.version, generator.build));
         put("revision", shown(&generator.revision));
         if let Some(broker) = &self.broker {
-            put("broker", format!("{}, version {}", broker.address, shown(&broker.version)));
+            let name = if broker.is_kerolox() { "Kerolox, which speaks version" } else { "version" };
+            put("broker", format!("{}, {name} {}", broker.address, shown(&broker.version)));
+            put("command line", shown(&broker.command_line));
             put("flush", shown(&broker.flush));
         } else {
             put("broker", "none: the built-in sink".to_owned());
@@ -438,6 +452,8 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::load::Target;
+    use crate::load::plan::tests::plan;
 
     /// A host made of files.
     fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Looker) {
@@ -515,7 +531,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let args = MachineArgs { store_dir: Some(dir.path().to_owned()), revision: Some("abc".to_owned()) };
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let found = Machine::look(&args, &Target::Broker(gone));
+        let found = Machine::look(&args, &Plan { target: Target::Broker(gone), ..plan() });
         assert!(found.cpu.usable.is_some_and(|count| count > 0));
         assert!(found.storage.as_ref().is_some_and(|storage| storage.file_system.is_some()));
         assert_eq!(found.generator.revision.as_deref(), Some("abc"));

@@ -32,7 +32,7 @@ pub fn load_watched(plan: &Plan, observer: &mut dyn FnMut(Event<'_>)) -> Result<
 /// # Errors
 /// As [`load::run`].
 pub fn measure(plan: &Plan, machine: &MachineArgs, observer: &mut dyn FnMut(Event<'_>)) -> Result<RunResult, Failure> {
-    let machine = Machine::look(machine, &plan.target);
+    let machine = Machine::look(machine, plan);
     let mut result = load_watched(plan, observer)?;
     result.machine = machine.to_json();
     Ok(result)

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use crate::cli::{self, LoadArgs, TargetArgs};
 use crate::load::{self, Event, Extent, Failure, Plan, Target, Workload};
-use crate::machine::{Machine, MachineArgs};
+use crate::machine::{Machine, MachineArgs, process_of};
 use crate::measure::load_watched;
 use crate::result::{Ceiling, RunResult};
 use crate::sink::Started;
@@ -37,7 +37,7 @@ pub struct Args {
     /// Names this run in its results
     #[arg(long, default_value = "")]
     label: String,
-    /// The broker's process: its processor time a message and its memory are measured
+    /// The broker's process: its processor time a message and its memory are measured [default: on the loopback, whoever listens there]
     #[arg(long)]
     pid: Option<u32>,
     /// Run the same load against this program's own sink afterwards: what the generator can show at most
@@ -57,11 +57,13 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> ExitCode {
-    let plan = match args.load.plan(args.target.target(), &args.label, args.pid) {
-        Ok(plan) => plan,
-        Err(why) => return cli::usage(&why),
-    };
-    let machine = Machine::look(&args.machine, &plan.target);
+    let plan =
+        match args.load.plan(args.target.target(), &args.label, args.pid.or_else(|| process_of(&args.target.target())))
+        {
+            Ok(plan) => plan,
+            Err(why) => return cli::usage(&why),
+        };
+    let machine = Machine::look(&args.machine, &plan);
     let mut sums = Sums::default();
     let mut result = match measure(&plan, &mut sums) {
         Ok(result) => result,

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::cli::{self, LoadArgs, TargetArgs};
 use crate::load::{self, Event, Extent, Interval, Pace, Plan};
-use crate::machine::MachineArgs;
+use crate::machine::{MachineArgs, process_of};
 use crate::measure::{Stop, measure, write_json};
 use crate::report::{self, Markup, Run, count, ms, rate};
 use crate::result::RunResult;
@@ -60,7 +60,7 @@ pub struct Args {
     /// Names the broker in the results
     #[arg(long, default_value = "")]
     label: String,
-    /// The broker's process: its processor time a message and its memory are measured
+    /// The broker's process: its processor time a message and its memory are measured [default: on the loopback, whoever listens there]
     #[arg(long)]
     pid: Option<u32>,
     /// Minutes and the whole result, as JSON
@@ -221,7 +221,8 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn plan(args: &Args) -> Result<Plan, String> {
-    let mut plan = args.load.plan(args.target.target(), &args.label, args.pid)?;
+    let mut plan =
+        args.load.plan(args.target.target(), &args.label, args.pid.or_else(|| process_of(&args.target.target())))?;
     if !matches!(plan.pace, Pace::Open { .. }) || !plan.workload.sends() {
         return Err("a soak needs --rate and a workload that sends: a closed loop slows down with its broker".into());
     }

@@ -93,6 +93,9 @@ fn a_run_carries_its_machine_and_two_runs_become_a_page() {
         let machine = &json(&path)["machine"];
         assert_eq!(machine["broker"]["flush"], "async", "{machine}");
         assert!(machine["storage"]["fileSystem"].is_string(), "{machine}");
+        let command_line = machine["broker"]["commandLine"].as_str().expect("it runs here");
+        assert!(command_line.contains("serve --config"), "{command_line}");
+        assert_eq!(machine["broker"]["settings"]["store.commitlog_file_size"], "16MiB", "{machine}");
         let gaps = machine["notFound"].as_array().expect("a list");
         assert!(gaps.iter().all(|gap| gap.as_str().is_some_and(|gap| gap.contains(": "))), "{machine}");
         results.push(path);

@@ -6,7 +6,7 @@ use kerolox::cli::client::{self, Connection};
 use kerolox::wire::code::{request, response};
 use kerolox::wire::lists::KvTable;
 
-use super::{Broker, Looker};
+use super::{Broker, Looker, process};
 use crate::load::Target;
 
 /// Settings as Java properties. Not among the library's codes: our own node does not answer it.
@@ -14,17 +14,17 @@ const GET_BROKER_CONFIG: i32 = 26;
 
 /// Asks the broker of a load for everything that it can tell; `None` if it is not known which that is.
 ///
-/// Of several behind a name server the first by name speaks for all.
-pub(super) fn look(looker: &mut Looker, target: &Target) -> Option<Broker> {
+/// Of several behind a name server the first by name speaks for all. `pid`: its process, if that is known and here.
+pub(super) fn look(looker: &mut Looker, target: &Target, pid: Option<u32>) -> Option<Broker> {
     match target {
-        Target::Broker(address) => Some(one(looker, address)),
+        Target::Broker(address) => Some(one(looker, address, pid)),
         Target::NameServer(address) => match masters(address) {
             Ok(masters) => {
                 let (first, others) = masters.split_first()?;
                 if !others.is_empty() {
                     looker.missed("other brokers", format_args!("{} were not asked", others.join(", ")));
                 }
-                Some(one(looker, first))
+                Some(one(looker, first, pid))
             }
             Err(why) => {
                 looker.missed("broker", why);
@@ -46,7 +46,7 @@ pub fn answers(address: &str) -> bool {
     Connection::open(address).and_then(|mut broker| broker.ask(request::GET_BROKER_RUNTIME_INFO, &[], &[])).is_ok()
 }
 
-fn one(looker: &mut Looker, address: &str) -> Broker {
+fn one(looker: &mut Looker, address: &str, pid: Option<u32>) -> Broker {
     let mut found = Broker { address: address.to_owned(), ..Broker::default() };
     match told(address, request::GET_BROKER_RUNTIME_INFO) {
         Ok(body) => match KvTable::decode(&body) {
@@ -55,9 +55,27 @@ fn one(looker: &mut Looker, address: &str) -> Broker {
         },
         Err(why) => looker.missed("broker's state", why),
     }
+    let pid = pid.or_else(|| process::process_at(address));
+    found.command_line = pid.and_then(process::command_line);
+    if found.command_line.is_none() {
+        looker.missed("broker's command line", "no process of this host that may be looked at listens on its address");
+    }
     match told(address, GET_BROKER_CONFIG) {
-        Ok(body) => found.settings = properties(&String::from_utf8_lossy(&body)),
-        Err(why) => looker.missed("broker's settings", why),
+        Ok(body) => {
+            found.settings = properties(&String::from_utf8_lossy(&body));
+            found.settings_from = Some("its answer to request 26".to_owned());
+        }
+        Err(why) => {
+            looker.missed("broker's own word on its settings", why);
+            match pid.and_then(process::settings_file).map(|file| (process::settings_in(&file), file)) {
+                Some((Ok(settings), file)) => {
+                    found.settings = settings;
+                    found.settings_from = Some(format!("{}, all else by default", file.display()));
+                }
+                Some((Err(why), _)) => looker.missed("broker's settings", why),
+                None => looker.missed("broker's settings", "its command line is not known or names no file"),
+            }
+        }
     }
     found.version = found.state.get("brokerVersionDesc").cloned();
     if found.version.is_none() && !found.state.is_empty() {
@@ -93,7 +111,7 @@ fn told(address: &str, code: i32) -> Result<Vec<u8>, String> {
 }
 
 /// Settings written as Java's `Properties`: `key=value` lines; `\` before a letter is taken as that letter.
-fn properties(text: &str) -> BTreeMap<String, String> {
+pub(super) fn properties(text: &str) -> BTreeMap<String, String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', '!']));
     let pairs = lines.filter_map(|line| line.split_once('='));
     pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().replace("\\:", ":").replace("\\=", "="))).collect()
@@ -145,7 +163,7 @@ mod tests {
             }
         });
         let mut looker = Looker::new(Path::new("/"));
-        let found = one(&mut looker, &address);
+        let found = one(&mut looker, &address, None);
         assert_eq!((found.version.as_deref(), found.flush.as_deref()), (Some("V5_3_3"), Some("sync")));
         assert_eq!(found.settings.get("namesrvAddr").map(String::as_str), Some("a:1"));
         assert_eq!(looker.not_found, [] as [&str; 0]);
@@ -158,9 +176,11 @@ mod tests {
             _ => Response::ok().body("no table"),
         });
         let mut looker = Looker::new(Path::new("/"));
-        assert_eq!(one(&mut looker, &address).flush, None);
+        assert_eq!(one(&mut looker, &address, None).flush, None);
         let named: Vec<&str> = looker.not_found.iter().map(|line| line.split(':').next().unwrap()).collect();
-        assert_eq!(named, ["broker's state", "broker's settings", "broker's flush mode"]);
+        let expected =
+            ["broker's state", "broker's own word on its settings", "broker's settings", "broker's flush mode"];
+        assert_eq!(named, expected);
         assert!(looker.not_found[1].contains("request 26"), "{:?}", looker.not_found);
     }
 

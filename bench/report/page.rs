@@ -2,6 +2,7 @@
 
 use super::markup::Markup;
 use super::{Kind, Run, curves, facts, figures, flush, rate_of, series, table};
+use crate::machine::Broker;
 
 /// How late a schedule may be at its worst before a reader should know, ms. Below it lies what a kernel's timer does.
 const BEHIND_MS: f64 = 5.0;
@@ -161,10 +162,11 @@ fn behind(page: &mut Markup, runs: &[Run]) {
 fn told_by_brokers(page: &mut Markup, runs: &[Run]) {
     let brokers = || runs.iter().filter_map(|run| run.machine.broker.as_ref());
     if brokers().any(|broker| !broker.settings.is_empty()) {
-        page.open("details", &[]).leaf("summary", &[], "What the broker said of its settings (request 26)");
+        page.open("details", &[]).leaf("summary", &[], "The broker's settings");
         facts::draw(page, runs, |run| {
-            let settings = run.machine.broker.iter().flat_map(|broker| broker.settings.clone());
-            settings.collect()
+            let from = |broker: &Broker| broker.settings_from.clone().map(|from| ("(from)".to_owned(), from));
+            let broker = run.machine.broker.iter();
+            broker.flat_map(|broker| from(broker).into_iter().chain(broker.settings.clone())).collect()
         });
         page.close();
     }

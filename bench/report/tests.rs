@@ -41,7 +41,8 @@ fn json_result(label: &str, ms: f64) -> Value {
         "memory": {"totalKib": 1048576, "availableKib": 524288, "swapKib": 0, "transparentHugePages": "madvise"},
         "virtualisation": "none seen", "loadAverage": "0.10 0.20 0.30", "storage": null,
         "generator": {"version": "0.1.0", "build": "release", "revision": "abc"},
-        "broker": {"address": "127.0.0.1:10911", "version": "V5", "flush": "async", "settings": {}, "state": {}},
+        "broker": {"address": "127.0.0.1:10911", "version": "V5", "flush": "async", "commandLine": null,
+            "settings": {}, "settingsFrom": null, "state": {}},
         "notFound": ["governor: this host has none"]
     });
     let mut all = json!({
