@@ -13,7 +13,10 @@ use crate::cli::{self, LoadArgs, TargetArgs};
 use crate::load::{Pace, Plan, Rate};
 use crate::machine::{MachineArgs, process_of};
 use crate::measure::{Stop, is_clean, measure, write_json};
-use crate::report::{self, Kind, Markup, PERCENTILES, Run, at, count, ms, percentile, rate, rate_of};
+use crate::report::{
+    self, Axis, Kind, Line, LineChart, Marks, Markup, PERCENTILES, Run, Scale, Stroke, at, count, legend, ms,
+    percentile, rate, rate_of,
+};
 use crate::result::RunResult;
 
 /// A rate is held if so much of it came.
@@ -140,7 +143,7 @@ fn climb(args: &Args, plan: &Plan) -> Result<Ladder, Stop> {
         None => {
             eprintln!("closed loop, {} x {} requests under way", plan.connections, args.load.depth);
             let result = run(plan)?;
-            let mut search = Search::from(rate_of(&result), args.tries);
+            let mut search = Search::from(whole(rate_of(&result)), args.tries);
             closed = Some(result);
             while let Some(rate) = search.next() {
                 let name = format!("open loop at {}/s", self::rate(rate));
@@ -157,13 +160,18 @@ fn climb(args: &Args, plan: &Plan) -> Result<Ladder, Stop> {
     };
     let mut steps = Vec::new();
     for &percent in &args.steps {
-        let rate = maximum * percent / 100.0;
+        let rate = whole(maximum * percent / 100.0);
         eprintln!("step {percent} %: {}/s", self::rate(rate));
         let name = if args.label.is_empty() { String::new() } else { format!("{}, ", args.label) };
         let result = run(&at_rate(plan, rate, format!("{name}{percent} %, {}/s", self::rate(rate))))?;
         steps.push(Step { percent, rate, result });
     }
     Ok(Ladder { version: env!("CARGO_PKG_VERSION"), maximum, closed, tries, steps })
+}
+
+/// A rate that can be said and typed, unless it is tiny.
+fn whole(rate: f64) -> f64 {
+    if rate < 10.0 { rate } else { rate.round() }
 }
 
 fn at_rate(plan: &Plan, rate: f64, label: String) -> Plan {
@@ -214,8 +222,8 @@ impl Search {
         self.left -= 1;
         *(if held { &mut self.held } else { &mut self.not_held }) = Some(rate);
         self.next = match (self.held, self.not_held) {
-            (Some(held), Some(not_held)) => f64::midpoint(held, not_held),
-            _ => rate * DOWN,
+            (Some(held), Some(not_held)) => whole(f64::midpoint(held, not_held)),
+            _ => whole(rate * DOWN),
         };
     }
 }
@@ -228,16 +236,43 @@ fn written(args: &Args, ladder: Ladder) -> Result<bool, Stop> {
     }
     let clean = ladder.steps.iter().all(|step| is_clean(&step.result));
     if let Some(path) = &args.html {
+        let first = section(&ladder);
         let steps = ladder.steps.into_iter().enumerate();
         let runs: Result<Vec<Run>, String> =
             steps.map(|(colour, step)| Run::new(step.result.label.clone(), colour, step.result)).collect();
-        let text = format!("Steps are shares of {} messages/s, the most that was held.", rate(ladder.maximum));
-        let mut first = Markup::new();
-        first.leaf("p", &[], &text);
         let title = format!("Ladder {}", args.label);
         report::write(path, &report::of_runs(title.trim(), first, &runs?))?;
     }
     Ok(clean)
+}
+
+/// Latency over the rate: where the curves turn up is where the broker has had enough.
+fn section(ladder: &Ladder) -> Markup {
+    let mut page = Markup::new();
+    page.leaf("h2", &[], "Latency over the rate");
+    let text = format!("Steps are shares of {} messages/s, the most that was held.", rate(ladder.maximum));
+    page.leaf("p", &[("class", "soft")], &text);
+    let lines = PERCENTILES.iter().enumerate().map(|(colour, &wanted)| {
+        let point = |step: &Step| Some((rate_of(&step.result), at(Kind::Publish.total(&step.result)?, wanted)));
+        let mut points: Vec<(f64, f64)> = ladder.steps.iter().filter_map(point).collect();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let told = |&(came, value): &(f64, f64)| {
+            (came, value, format!("{}: {} ms at {}/s", percentile(wanted), ms(value), rate(came)))
+        };
+        Line { colour, stroke: Stroke::Solid, marks: points.iter().map(told).collect(), points }
+    });
+    let lines: Vec<Line> = lines.collect();
+    let points = || lines.iter().flat_map(|line| line.points.iter());
+    let x = Axis::holding("messages a second", Scale::Linear, points().map(|point| point.0));
+    let y = Axis::holding("send latency (ms)", Scale::Log, points().map(|point| point.1));
+    page.open("figure", &[]);
+    let names = PERCENTILES.map(percentile);
+    let entries = names.iter().enumerate().map(|(colour, name)| (colour, Stroke::Solid, name.as_str()));
+    legend(&mut page, entries);
+    let description = "Send latency at each percentile over the rate".to_owned();
+    LineChart { description, x, y, lines, marks: Marks::Shown }.draw(&mut page);
+    page.close();
+    page
 }
 
 /// The ladder as text in columns.
@@ -329,6 +364,7 @@ mod tests {
         let ladder = Ladder { version: "0", maximum: 4000.0, closed, tries: vec![], steps: steps.into() };
         let text = table(&ladder);
         let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(section(&ladder).finish().matches("<polyline").count(), 2 * PERCENTILES.len());
         assert_eq!(lines[0], "maximum held: 4,000 messages/s (closed loop: 1,000)");
         assert_eq!(lines.len(), 4, "{text}");
         assert!(lines[3].trim_start().starts_with("95 %") && lines[3].contains("3,800"), "{text}");

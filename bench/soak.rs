@@ -5,6 +5,7 @@
 //! failed or came never was slower than any limit.
 
 use std::fmt;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -33,7 +34,8 @@ time. Messages that failed count as slower than every limit. A message belongs t
 minute fails if a share is above its limit or nothing was answered at all, and so does the soak. The default limits are
 those that operators of flash storage use for an hour: 5 % above 1 ms, 1 % above 8 ms, 0.1 % above 64 ms.
 
-With --workload e2e or mixed the time to the consumer is judged, else the time to the acknowledgement.
+With --workload e2e or mixed the time to the consumer is judged, else the time to the acknowledgement. --minutes stands in
+the place of --duration.
 
 Exit codes:
   0  done; with --act, every minute passed
@@ -221,6 +223,9 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn plan(args: &Args) -> Result<Plan, String> {
+    if args.load.count.is_some() {
+        return Err("a soak lasts for --minutes; leave --count out".into());
+    }
     let mut plan =
         args.load.plan(args.target.target(), &args.label, args.pid.or_else(|| process_of(&args.target.target())))?;
     if !matches!(plan.pace, Pace::Open { .. }) || !plan.workload.sends() {
@@ -244,7 +249,12 @@ fn soak(args: &Args, plan: &Plan) -> Result<Soak, Stop> {
             let Interval { until_seconds, failed, .. } = *interval;
             let latencies = if tails { interval.end_to_end } else { interval.publish };
             if let Some(minute) = minutes.add(until_seconds, latencies, failed) {
-                println!("{}", line(minute, &args.limits, args.act));
+                let text = line(minute, &args.limits, args.act);
+                // On a terminal the live line stands where this one goes.
+                if io::stderr().is_terminal() {
+                    eprint!("\r\x1b[K");
+                }
+                println!("{text}");
             }
         }
     };

@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-pub use chart::{Axis, COLOURS, Dot, DotChart, Scale, Stroke, legend};
+pub use chart::{Axis, COLOURS, Dot, DotChart, Line, LineChart, Marks, Scale, Stroke, legend};
 pub use figures::{count, ms, rate, ratio};
 pub use markup::Markup;
 pub use page::of_runs;

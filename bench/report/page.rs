@@ -81,46 +81,67 @@ fn summary(runs: &[Run]) -> String {
     format!("{runs}, measured from {first} to {last} by kerolox-bench {}.", env!("CARGO_PKG_VERSION"))
 }
 
-/// What a reader must know before believing a figure.
+/// What a reader must know before believing a figure: each reason once, with the runs that give it.
 fn warnings(page: &mut Markup, runs: &[Run]) {
+    type Reason = (&'static str, fn(&Run) -> Option<String>);
+    let reasons: [Reason; 5] = [
+        ("the load came from a debug build, so the figures mean nothing", |run| {
+            (run.machine.generator.build == "debug").then(String::new)
+        }),
+        ("messages failed", |run| {
+            let errors: u64 = run.result.errors.values().sum();
+            (errors > 0).then(|| figures::count(errors))
+        }),
+        ("messages were due and never left, since the rate was more than was possible", |run| {
+            (run.result.never_sent > 0).then(|| figures::count(run.result.never_sent))
+        }),
+        ("the schedule was late; latencies count from the intended time, so they hold that wait", |run| {
+            let late = run.result.behind_ms_max;
+            (late > BEHIND_MS && run.result.never_sent == 0).then(|| format!("{} ms at worst", figures::ms(late)))
+        }),
+        ("the host had other work before the load began", |run| busy(run).map(|load| format!("load average {load}"))),
+    ];
     let mut texts = Vec::new();
-    for run in runs {
-        let (name, result) = (&run.name, &run.result);
-        if run.machine.generator.build == "debug" {
-            texts.push(format!("{name}: the load came from a debug build; its figures mean nothing."));
+    for (reason, of) in reasons {
+        let given: Vec<(&str, String)> = runs.iter().filter_map(|run| Some((run.name.as_str(), of(run)?))).collect();
+        let name = |(name, detail): &(&str, String)| match detail.as_str() {
+            "" => (*name).to_owned(),
+            detail => format!("{name} ({detail})"),
+        };
+        if given.is_empty() {
+            continue;
         }
-        let errors: u64 = result.errors.values().sum();
-        if errors > 0 {
-            texts.push(format!("{name}: {} messages failed; see the errors.", figures::count(errors)));
-        }
-        if result.never_sent > 0 {
-            let count = figures::count(result.never_sent);
-            texts.push(format!(
-                "{name}: {count} messages were due and never left; the rate was more than was possible."
-            ));
-        } else if result.behind_ms_max > BEHIND_MS {
-            let late = figures::ms(result.behind_ms_max);
-            texts.push(format!("{name}: the schedule was {late} ms behind at its worst. Latencies count from the intended time, so they hold that wait."));
-        }
-        if let Some(load) = busy(run) {
-            texts.push(format!("{name}: the host had other work before the load began (load average {load})."));
-        }
+        let bare = given.iter().all(|(_, detail)| detail.is_empty());
+        let names = match bare && given.len() == runs.len() {
+            true if runs.len() > 1 => "all runs".to_owned(),
+            _ => given.iter().map(name).collect::<Vec<_>>().join(", "),
+        };
+        texts.push((reason, names));
     }
     for (what, of) in [
-        ("CPU", (|run: &Run| run.machine.cpu.model.clone()) as fn(&Run) -> Option<String>),
-        ("kernel", |run| run.machine.kernel.clone()),
-        ("load generator's revision", |run| run.machine.generator.revision.clone()),
+        (
+            "the runs differ in their CPU: compare with care",
+            (|run| run.machine.cpu.model.clone()) as fn(&Run) -> Option<String>,
+        ),
+        ("the runs differ in their kernel: compare with care", |run| run.machine.kernel.clone()),
+        ("the runs differ in the revision that made the load: compare with care", |run| {
+            run.machine.generator.revision.clone()
+        }),
     ] {
         if runs.windows(2).any(|pair| of(&pair[0]) != of(&pair[1])) {
-            texts.push(format!("The runs differ in their {what}: compare with care."));
+            texts.push((what, String::new()));
         }
     }
     if texts.is_empty() {
         return;
     }
     page.open("ul", &[("class", "warnings")]);
-    for text in texts {
-        page.leaf("li", &[], &text);
+    for (reason, names) in texts {
+        let mut reason = reason.to_owned();
+        if let Some(first) = reason.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        page.leaf("li", &[], &if names.is_empty() { format!("{reason}.") } else { format!("{reason}: {names}.") });
     }
     page.close();
 }
