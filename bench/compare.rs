@@ -92,15 +92,16 @@ struct Comparison {
     b: Vec<RunResult>,
 }
 
-pub fn run(mut args: Args) -> ExitCode {
-    args.a.name_apart_from(&mut args.b);
+pub fn run(args: &Args) -> ExitCode {
+    let (mut a, mut b) = (args.a.clone(), args.b.clone());
+    a.name_apart_from(&mut b);
     let timeout = Duration::from_secs(args.start_timeout);
-    let a = Side::new(args.a.clone(), args.a_command.clone(), timeout);
-    let b = Side::new(args.b.clone(), args.b_command.clone(), timeout);
+    let a = Side::new(a, args.a_command.clone(), timeout);
+    let b = Side::new(b, args.b_command.clone(), timeout);
     if let Err(why) = args.load.plan(Target::Broker(a.address().to_owned()), a.label(), None) {
         return cli::usage(&why);
     }
-    match rounds(&args, &a, &b).and_then(|comparison| written(&args, comparison)) {
+    match rounds(args, &a, &b).and_then(|comparison| written(args, a.label(), b.label(), comparison)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(cli::EXIT_ERRORS),
         Err(stop) => stop.tell(),
@@ -146,8 +147,7 @@ fn turn(args: &Args, side: &Side) -> Result<RunResult, Stop> {
 }
 
 /// Prints the table and writes what was asked for; whether every message was sent and answered with success.
-fn written(args: &Args, comparison: Comparison) -> Result<bool, Stop> {
-    let (a, b) = (&args.a.label, &args.b.label);
+fn written(args: &Args, a: &str, b: &str, comparison: Comparison) -> Result<bool, Stop> {
     print!("{}", table(a, b, &comparison));
     if let Some(path) = &args.json {
         write_json(path, &comparison)?;

@@ -19,8 +19,6 @@ use crate::report::{
 };
 use crate::result::RunResult;
 
-/// A rate is held if so much of it came.
-const SHARE_HELD: f64 = 0.99;
 /// How far to go down after a rate that was not held.
 const DOWN: f64 = 0.9;
 
@@ -30,7 +28,7 @@ const DOWN: f64 = 0.9;
     verbatim_doc_comment,
     after_help = "\
 First a closed loop of --depth requests on each connection finds the highest throughput. Then open loops look for a rate
-that is held: no message failed, every message left, at least 99 % of the rate came, and p99 stayed within --held-p99-ms.
+that is held: no message failed, every message left, --held-percent of the rate came, and p99 stayed in --held-p99-ms.
 A rate that was not held is followed by one 10 % lower; one that was, by the middle between it and the last that was not.
 At last each step runs at its share of the highest rate that was held. Every run takes --warmup and --duration.
 
@@ -57,6 +55,9 @@ pub struct Args {
     /// How many rates to try for the maximum at most
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100))]
     tries: u32,
+    /// A rate of which less came is not held
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = percent)]
+    held_percent: f64,
     /// A rate whose p99 is above this is not held
     #[arg(long, value_name = "MS", default_value_t = 100.0, value_parser = positive)]
     held_p99_ms: f64,
@@ -117,18 +118,18 @@ fn positive(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|value| (0.001..=1e9).contains(value)).ok_or("give a number, 0.001 to 1e9".to_owned())
 }
 
-pub fn run(args: Args) -> ExitCode {
+pub fn run(args: &Args) -> ExitCode {
     if args.load.rate.is_some() {
         return cli::usage("a ladder finds its rates itself; leave --rate out, or give --maximum");
     }
-    let plan =
-        match args.load.plan(args.target.target(), &args.label, args.pid.or_else(|| process_of(&args.target.target())))
-        {
-            Ok(plan) if plan.workload.sends() => plan,
-            Ok(plan) => return cli::usage(&format!("--workload {} has no rate; a ladder must send", plan.workload)),
-            Err(why) => return cli::usage(&why),
-        };
-    match climb(&args, &plan).and_then(|ladder| written(&args, ladder)) {
+    let target = args.target.target();
+    let pid = args.pid.or_else(|| process_of(&target));
+    let plan = match args.load.plan(target, &args.label, pid) {
+        Ok(plan) if plan.workload.sends() => plan,
+        Ok(plan) => return cli::usage(&format!("--workload {} has no rate; a ladder must send", plan.workload)),
+        Err(why) => return cli::usage(&why),
+    };
+    match climb(args, &plan).and_then(|ladder| written(args, ladder)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(cli::EXIT_ERRORS),
         Err(stop) => stop.tell(),
@@ -149,7 +150,7 @@ fn climb(args: &Args, plan: &Plan) -> Result<Ladder, Stop> {
                 let name = format!("open loop at {}/s", self::rate(rate));
                 eprintln!("{name}");
                 let result = run(&at_rate(plan, rate, name.clone()))?;
-                let not_held = not_held(&result, rate, args.held_p99_ms);
+                let not_held = not_held(&result, rate, args.held_percent, args.held_p99_ms);
                 eprintln!("{name}: {}", not_held.as_ref().map_or("held".to_owned(), |why| format!("not held, {why}")));
                 search.tried(rate, not_held.is_none());
                 tries.push(Try { rate, not_held, result });
@@ -179,7 +180,7 @@ fn at_rate(plan: &Plan, rate: f64, label: String) -> Plan {
 }
 
 /// Why a result at `rate` says that the broker does not hold it.
-fn not_held(result: &RunResult, rate: f64, p99_max: f64) -> Option<String> {
+fn not_held(result: &RunResult, rate: f64, percent: f64, p99_max: f64) -> Option<String> {
     let failed: u64 = result.errors.values().sum();
     let came = rate_of(result);
     let p99 = Kind::Publish.total(result).map_or(f64::INFINITY, |total| at(total, 99.0));
@@ -187,7 +188,7 @@ fn not_held(result: &RunResult, rate: f64, p99_max: f64) -> Option<String> {
         Some(format!("{} messages failed", count(failed)))
     } else if result.never_sent > 0 {
         Some(format!("{} messages never left", count(result.never_sent)))
-    } else if came < rate * SHARE_HELD {
+    } else if came < rate * percent / 100.0 {
         Some(format!("only {}/s came", self::rate(came)))
     } else if p99 > p99_max {
         Some(format!("p99 was {} ms", ms(p99)))
@@ -346,15 +347,16 @@ mod tests {
     #[test]
     fn each_reason_not_to_hold_a_rate_is_told() {
         let good = result("x", 1.0);
-        assert_eq!(not_held(&good, 1000.0, 100.0), None);
-        assert!(not_held(&good, 2000.0, 100.0).unwrap().contains("only 1,000/s came"));
-        assert!(not_held(&good, 1000.0, 0.5).unwrap().contains("p99 was 1.00 ms"));
+        assert_eq!(not_held(&good, 1000.0, 99.0, 100.0), None);
+        assert_eq!(not_held(&good, 2000.0, 50.0, 100.0), None);
+        assert!(not_held(&good, 2000.0, 99.0, 100.0).unwrap().contains("only 1,000/s came"));
+        assert!(not_held(&good, 1000.0, 99.0, 0.5).unwrap().contains("p99 was 1.00 ms"));
         let mut failed = good.clone();
         failed.errors.insert("2".into(), 3);
-        assert!(not_held(&failed, 1000.0, 100.0).unwrap().contains("3 messages failed"));
+        assert!(not_held(&failed, 1000.0, 99.0, 100.0).unwrap().contains("3 messages failed"));
         let mut late = good;
         late.never_sent = 4;
-        assert!(not_held(&late, 1000.0, 100.0).unwrap().contains("4 messages never left"));
+        assert!(not_held(&late, 1000.0, 99.0, 100.0).unwrap().contains("4 messages never left"));
     }
 
     #[test]

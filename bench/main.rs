@@ -39,11 +39,11 @@ enum Command {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
-        Command::Run(args) => run::run(*args),
-        Command::Compare(args) => compare::run(*args),
-        Command::Ladder(args) => ladder::run(*args),
-        Command::Soak(args) => soak::run(*args),
-        Command::Report(args) => report::run(args),
+        Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Ladder(args) => ladder::run(&args),
+        Command::Soak(args) => soak::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Sink(args) => sink::run(args),
     }
 }

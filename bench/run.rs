@@ -56,13 +56,13 @@ pub struct Args {
     machine: MachineArgs,
 }
 
-pub fn run(args: Args) -> ExitCode {
-    let plan =
-        match args.load.plan(args.target.target(), &args.label, args.pid.or_else(|| process_of(&args.target.target())))
-        {
-            Ok(plan) => plan,
-            Err(why) => return cli::usage(&why),
-        };
+pub fn run(args: &Args) -> ExitCode {
+    let target = args.target.target();
+    let pid = args.pid.or_else(|| process_of(&target));
+    let plan = match args.load.plan(target, &args.label, pid) {
+        Ok(plan) => plan,
+        Err(why) => return cli::usage(&why),
+    };
     let machine = Machine::look(&args.machine, &plan);
     let mut sums = Sums::default();
     let mut result = match measure(&plan, &mut sums) {
@@ -76,7 +76,7 @@ pub fn run(args: Args) -> ExitCode {
             Err(failure) => return cli::failed(&failure),
         }
     }
-    let written = print(&result).and_then(|()| write(&args, &result, &sums));
+    let written = print(&result).and_then(|()| write(args, &result, &sums));
     match written {
         Err(why) => {
             eprintln!("kerolox-bench: {why}");

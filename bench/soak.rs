@@ -210,12 +210,12 @@ impl Minutes {
     }
 }
 
-pub fn run(args: Args) -> ExitCode {
-    let plan = match plan(&args) {
+pub fn run(args: &Args) -> ExitCode {
+    let plan = match plan(args) {
         Ok(plan) => plan,
         Err(why) => return cli::usage(&why),
     };
-    match soak(&args, &plan).and_then(|soak| written(&args, soak)) {
+    match soak(args, &plan).and_then(|soak| written(args, soak)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(cli::EXIT_FAILURE),
         Err(stop) => stop.tell(),
@@ -226,8 +226,9 @@ fn plan(args: &Args) -> Result<Plan, String> {
     if args.load.count.is_some() {
         return Err("a soak lasts for --minutes; leave --count out".into());
     }
-    let mut plan =
-        args.load.plan(args.target.target(), &args.label, args.pid.or_else(|| process_of(&args.target.target())))?;
+    let target = args.target.target();
+    let pid = args.pid.or_else(|| process_of(&target));
+    let mut plan = args.load.plan(target, &args.label, pid)?;
     if !matches!(plan.pace, Pace::Open { .. }) || !plan.workload.sends() {
         return Err("a soak needs --rate and a workload that sends: a closed loop slows down with its broker".into());
     }

@@ -13,7 +13,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A load that is over soon.
-const TINY: [&str; 8] = ["--warmup", "0.1", "--duration", "0.4", "--interval", "0.1", "--connections", "2"];
+const TINY: [&str; 10] =
+    ["--warmup", "0.1", "--duration", "0.4", "--interval", "0.1", "--connections", "2", "--timeout-ms", "60000"];
 
 fn bench(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kerolox-bench")).args(args).output().expect("it runs")
@@ -196,16 +197,18 @@ fn a_ladder_finds_a_maximum_and_runs_its_shares() {
     let (data, page) = (dir.path().join("l.json"), dir.path().join("l.html"));
     let files = ["--json", text(&data), "--html", text(&page)];
     // With a limit that a busy machine keeps as well; what a rate is held by has tests beside its code.
-    let args = ["ladder", "--broker", &broker, "--steps", "10,20", "--held-p99-ms", "60000", "--depth", "1"];
-    let args =
-        with(&with(&args, &files), &["--tries", "20", "--warmup", "0.1", "--duration", "1", "--connections", "2"]);
+    let args = ["ladder", "--broker", &broker, "--steps", "10,20", "--held-p99-ms", "60000", "--held-percent", "1"];
+    let args = with(
+        &with(&args, &files),
+        &["--warmup", "0.1", "--duration", "1", "--connections", "2", "--depth", "1", "--timeout-ms", "60000"],
+    );
     let said = told(&args, 0);
     assert!(said.contains("maximum held:") && said.contains("10 %") && said.contains("20 %"), "{said}");
     let found = json(&data);
     let maximum = found["maximum"].as_f64().expect("a rate");
     let steps = found["steps"].as_array().expect("its steps");
     assert_eq!(steps.len(), 2);
-    assert!((steps[1]["rate"].as_f64().expect("a rate") - maximum * 0.2).abs() < 1e-6, "{maximum}");
+    assert!((steps[1]["rate"].as_f64().expect("a rate") - maximum * 0.2).abs() <= 0.5, "{maximum}");
     assert!(found["closed"]["messages"].as_u64().expect("a count") > 0);
     assert_is_page(&page, &["Ladder", "20 %", "Send latency"]);
 
@@ -218,7 +221,7 @@ fn a_soak_passes_and_fails_by_its_limits() {
     let node = Node::start();
     let (broker, dir) = (node.broker.to_string(), TempDir::new().unwrap());
     let (data, page) = (dir.path().join("s.json"), dir.path().join("s.html"));
-    let load = ["--rate", "200", "--minutes", "0.01", "--warmup", "0.1", "--interval", "0.2", "--connections", "2"];
+    let load = ["--rate", "200", "--minutes", "0.01", "--warmup", "0.1", "--interval", "0.2", "--timeout-ms", "60000"];
     let soak = |more: &[&str], code: i32| told(&with(&with(&["soak", "--broker", &broker], &load), more), code);
     let said = soak(&["--act", "--limit", "0:100", "--json", text(&data), "--html", text(&page)], 0);
     assert!(said.contains("PASS"), "{said}");

@@ -7,6 +7,8 @@
 pub mod io_uring;
 pub mod locked_memory;
 pub mod open_files;
+pub mod probe;
+pub mod recommend;
 
 use std::fmt;
 

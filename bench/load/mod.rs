@@ -50,7 +50,7 @@ use line::Line;
 use prepare::{Ground, QueueEnds};
 use reader::{Reader, Way};
 use sender::Sender;
-use summary::{Frame, Summary};
+use summary::{Around, Summary};
 use tally::Tally;
 use worker::{Lines, Shared, Worker, settle};
 
@@ -138,11 +138,11 @@ pub fn run(plan: &Plan, observer: &mut dyn FnMut(Event<'_>)) -> Result<RunResult
             });
         }
         let mut summary = Summary::new(plan, plan.threads as usize);
-        let frame = follow(plan, times, &received, &back, &mut summary, observer);
-        if let Some(failure) = frame.ends.iter().find_map(|end| end.failure.clone()) {
+        let around = follow(plan, times, &received, &back, &mut summary, observer);
+        if let Some(failure) = around.ends.iter().find_map(|end| end.failure.clone()) {
             return Err(Failure::Peer(failure));
         }
-        Ok(summary.result(frame))
+        Ok(summary.result(around))
     })
 }
 
@@ -211,7 +211,7 @@ fn follow(
     back: &[mpsc::Sender<Box<Tally>>],
     summary: &mut Summary<'_>,
     observer: &mut dyn FnMut(Event<'_>),
-) -> Frame {
+) -> Around {
     let mut meters = Meters::new(plan, times);
     let mut ends: Vec<End> = Vec::new();
     loop {
@@ -238,14 +238,13 @@ fn follow(
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    let frame = Frame {
+    Around {
         measure_from: times.measure_from,
         begin_wall: meters.begin_wall,
         own_cpu: meters.own.map_or(0, |(from, until)| until - from),
         broker_cpu: meters.broker.map(|(from, until)| until - from),
         ends,
-    };
-    frame
+    }
 }
 
 /// Processor time at the start and at the end of the measured time.

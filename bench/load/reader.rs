@@ -369,3 +369,131 @@ impl Queue {
         *expected = offset + 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::mpsc;
+
+    use kerolox::format::record::{RecordSpec, number};
+    use kerolox::types::{PhyOffset, QueueOffset, Timestamp};
+    use kerolox::wire::{Command, first_frame};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::load::books::Report;
+    use crate::load::plan::tests::plan;
+    use crate::load::tally::Tally;
+
+    const RUN: u64 = 77;
+
+    fn books() -> (Books, mpsc::Receiver<Report>) {
+        let (reports, received) = mpsc::channel();
+        let times = Times { start: 0, measure_from: 0, until: u64::MAX, interval: 1 << 60 };
+        (Books::new(0, times, reports, mpsc::channel().1), received)
+    }
+
+    /// What was counted.
+    fn tally((books, received): (Books, mpsc::Receiver<Report>)) -> Box<Tally> {
+        books.finish(0, None);
+        match received.recv().unwrap() {
+            Report::Interval { tally, .. } => tally,
+            Report::End { .. } => panic!("an interval comes first"),
+        }
+    }
+
+    fn queue(offset: u64) -> Queue {
+        let ends = QueueEnds { broker: 0, topic: "T".into(), queue_id: 3, begin: 0, end: offset };
+        Queue { jumps: false, ..Queue::new(&plan(), Way::Tail, HeaderType::Json, &ends, 0) }
+    }
+
+    fn record(queue_id: i32, offset: u64, body: &[u8]) -> Vec<u8> {
+        let host = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let spec = RecordSpec {
+            topic: "T",
+            queue_id,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 0,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body,
+            properties: &[],
+        };
+        let mut bytes = Vec::new();
+        let placed = spec.encode_into(&mut bytes).unwrap();
+        number(&mut bytes, placed.store_timestamp_at, QueueOffset(offset), PhyOffset(0), Timestamp(0));
+        bytes
+    }
+
+    fn stamped(intended: u64, run: u64) -> Vec<u8> {
+        [intended.to_be_bytes(), run.to_be_bytes()].concat()
+    }
+
+    #[test]
+    fn messages_of_this_run_have_a_latency_and_others_are_counted() {
+        let body = [record(3, 5, &stamped(100, RUN)), record(3, 6, &stamped(1, 1)), record(3, 7, b"short")].concat();
+        let mut kept = books();
+        let mut ours = 0;
+        let count = queue(5).read_at_end(&body, true, RUN, 1_000_100, &mut kept.0, &mut ours);
+        assert_eq!((count, ours), (3, 1));
+        let tally = tally(kept);
+        assert_eq!((tally.end_to_end.len(), tally.end_to_end.max() / 1000), (1, 1000));
+        assert!(tally.troubles.is_empty());
+    }
+
+    #[test]
+    fn gaps_other_queues_and_damage_are_found_by_both_readers() {
+        let mut damaged = record(3, 5, &stamped(0, RUN));
+        damaged[90] ^= 1;
+        let cut = record(3, 5, &[0; 50])[..60].to_vec();
+        for (body, trouble) in [
+            ([record(3, 5, &[]), record(3, 7, &[])].concat(), Trouble::Order),
+            ([record(3, 5, &[]), record(3, 5, &[])].concat(), Trouble::Order),
+            (record(3, 6, &[]), Trouble::Order),
+            (record(2, 5, &[]), Trouble::Order),
+            (damaged, Trouble::Damaged),
+            (cut, Trouble::Damaged),
+            (b"no record at all".to_vec(), Trouble::Damaged),
+        ] {
+            let mut kept = books();
+            queue(5).read_at_end(&body, true, RUN, 1, &mut kept.0, &mut 0);
+            assert_eq!(tally(kept).troubles, [(trouble, 1)].into());
+            let mut kept = books();
+            queue(5).read_by_heads(&body, true, &mut kept.0);
+            assert_eq!(tally(kept).troubles, [(trouble, 1)].into());
+        }
+    }
+
+    #[test]
+    fn a_pull_asks_as_a_client_does() {
+        for header_type in [HeaderType::Json, HeaderType::Rocketmq] {
+            let ends = QueueEnds { broker: 0, topic: "T".into(), queue_id: 3, begin: 1, end: 9 };
+            let queue = Queue::new(&plan(), Way::Tail, header_type, &ends, 0);
+            let bounds = first_frame(&queue.frame).unwrap().unwrap();
+            let command = Command::decode(&queue.frame, &bounds).unwrap();
+            let header = PullHeader::read(&command).unwrap();
+            assert_eq!((header.topic, header.queue_id, header.max_msg_nums), ("T", 3, 32));
+            assert_eq!((header.sys_flag, header.suspend_timeout_ms), (6, 15_000));
+            assert_eq!(&queue.frame[queue.offset_at..queue.offset_at + OFFSET_LEN], &[b'0'; OFFSET_LEN]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_records_never_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0..400_usize, byte in any::<u8>(),
+        ) {
+            let mut changed = [record(3, 5, &stamped(1, RUN)), record(3, 6, &bytes)].concat();
+            let at = at % changed.len();
+            changed[at] = byte;
+            for body in [&bytes, &changed] {
+                let mut kept = books();
+                queue(5).read_at_end(body, true, RUN, 1, &mut kept.0, &mut 0);
+                queue(5).read_by_heads(body, true, &mut kept.0);
+            }
+        }
+    }
+}

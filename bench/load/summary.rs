@@ -50,7 +50,7 @@ struct Rates {
 }
 
 /// What is measured around the counts.
-pub struct Frame {
+pub struct Around {
     /// Monotonic time in ns.
     pub measure_from: u64,
     /// Wall-clock time at `measure_from`, ns since the epoch.
@@ -156,10 +156,10 @@ impl<'a> Summary<'a> {
     }
 
     /// The result of the whole run.
-    pub fn result(self, frame: Frame) -> RunResult {
+    pub fn result(self, around: Around) -> RunResult {
         let plan = self.plan;
-        let active_until = frame.ends.iter().map(|end| end.active_until).max().unwrap_or(0);
-        let active_seconds = active_until.saturating_sub(frame.measure_from).max(1) as f64 / SECOND as f64;
+        let active_until = around.ends.iter().map(|end| end.active_until).max().unwrap_or(0);
+        let active_seconds = active_until.saturating_sub(around.measure_from).max(1) as f64 / SECOND as f64;
         let seconds = match plan.extent {
             // A pull may have read all before the time is over.
             Extent::Seconds(seconds) if plan.workload.sends() => seconds,
@@ -167,7 +167,7 @@ impl<'a> Summary<'a> {
             Extent::Messages(_) => active_seconds,
         };
         let total = &self.total;
-        let acknowledged = frame.ends.iter().map(|end| end.acknowledged).sum::<u64>();
+        let acknowledged = around.ends.iter().map(|end| end.acknowledged).sum::<u64>();
         let mut errors: BTreeMap<String, u64> =
             total.troubles.iter().map(|(trouble, count)| (trouble.to_string(), *count)).collect();
         let missing = if plan.workload.tails() { acknowledged.saturating_sub(self.tailed) } else { 0 };
@@ -185,8 +185,8 @@ impl<'a> Summary<'a> {
                 Target::Broker(address) => format!("RocketMQ remoting, broker {address}"),
                 Target::NameServer(address) => format!("RocketMQ remoting, name server {address}"),
             },
-            begin_time: date(frame.begin_wall),
-            end_time: date(frame.begin_wall + (seconds * SECOND as f64) as u64),
+            begin_time: date(around.begin_wall),
+            end_time: date(around.begin_wall + (seconds * SECOND as f64) as u64),
             message_size: plan.sizes.mean().round() as u64,
             topics: plan.topics,
             partitions: plan.queues,
@@ -211,13 +211,13 @@ impl<'a> Summary<'a> {
             messages: total.publish.len(),
             messages_with_warmup: acknowledged,
             consumed: total.consumed,
-            consumed_with_warmup: frame.ends.iter().map(|end| end.consumed).sum(),
+            consumed_with_warmup: around.ends.iter().map(|end| end.consumed).sum(),
             errors,
             remarks: total.remarks.iter().map(|(code, remark)| (code.to_string(), remark.clone())).collect(),
             behind_ms_max: ms(total.behind_max),
-            never_sent: frame.ends.iter().map(|end| end.never_sent).sum(),
-            cpu_micros_per_message: frame.broker_cpu.map(cpu),
-            generator_cpu_micros_per_message: cpu(frame.own_cpu),
+            never_sent: around.ends.iter().map(|end| end.never_sent).sum(),
+            cpu_micros_per_message: around.broker_cpu.map(cpu),
+            generator_cpu_micros_per_message: cpu(around.own_cpu),
             rss_anon_max_kib: self.rss_anon_max_kib,
             sink: None,
             plan: plan.clone(),

@@ -47,6 +47,8 @@ pub struct Worker {
     /// Since when all connections are down.
     down_since: Option<u64>,
     tend_at: u64,
+    /// It still sends, or waits for answers.
+    sends: bool,
 }
 
 /// The connections of a thread, by what they are for. Their numbers in the poll go on from one list to the next.
@@ -113,6 +115,7 @@ impl Worker {
         books: Books,
         shared: Arc<Shared>,
     ) -> io::Result<Worker> {
+        let sends = sender.is_some();
         Ok(Worker {
             poll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             lines,
@@ -125,25 +128,35 @@ impl Worker {
             timeout: plan.timeout_ms * MS,
             down_since: None,
             tend_at: 0,
+            sends,
         })
     }
 
     /// Carries out this thread's part of the load.
     pub fn run(mut self) {
         let failure = self.work().err();
+        self.stop_sending();
         let now = clock::now();
         let never_sent = self.sender.as_ref().map_or(0, |sender| sender.never_sent(now, &self.books));
         self.books.finish(never_sent, failure);
     }
 
     /// Ends at once.
-    pub fn refuse(self, why: String) {
+    pub fn refuse(mut self, why: String) {
+        self.stop_sending();
         self.books.finish(0, Some(why));
+    }
+
+    /// The readers of all threads wait for those who send.
+    fn stop_sending(&mut self) {
+        if std::mem::take(&mut self.sends) {
+            self.shared.acknowledged.fetch_add(self.books.acknowledged, Ordering::Relaxed);
+            self.shared.sending.fetch_sub(1, Ordering::Release);
+        }
     }
 
     fn work(&mut self) -> Result<(), String> {
         let mut events = Vec::with_capacity(EVENTS);
-        let mut sends = self.sender.is_some();
         loop {
             let now = clock::now();
             self.books.turn(now);
@@ -152,19 +165,17 @@ impl Worker {
             }
             let mut due = None;
             if let Some(sender) = &mut self.sender
-                && sends
+                && self.sends
             {
                 if sender.is_done(now, &self.books) {
                     if sender.under_way() == 0 {
-                        sends = false;
-                        self.shared.acknowledged.fetch_add(self.books.acknowledged, Ordering::Relaxed);
-                        self.shared.sending.fetch_sub(1, Ordering::Release);
+                        self.stop_sending();
                     }
                 } else if sender.send_due(&mut self.lines.send, &mut self.books) {
                     due = sender.next_at(&self.books);
                 }
             }
-            if !sends && self.has_read_all(now) {
+            if !self.sends && self.has_read_all(now) {
                 return Ok(());
             }
             for (reader, lines) in

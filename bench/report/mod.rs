@@ -58,7 +58,7 @@ pub struct Args {
     title: String,
 }
 
-pub fn run(args: Args) -> ExitCode {
+pub fn run(args: &Args) -> ExitCode {
     let mut runs = Vec::new();
     for path in &args.results {
         match Run::read(path, runs.len()) {

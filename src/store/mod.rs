@@ -22,6 +22,7 @@ mod keeper;
 mod layout;
 mod open;
 mod open_error;
+mod opening;
 mod outlet;
 #[cfg(test)]
 mod power_loss;
@@ -57,6 +58,7 @@ pub use keeper::Keeper;
 pub use layout::Layout;
 pub use open::{Closing, OpenedStore, close, open};
 pub use open_error::OpenError;
+pub use opening::Opening;
 pub use outlet::Outlet;
 pub use quarantine::{DamagedRegions, Kind as RegionKind, Region, list as list_quarantine};
 pub use queues::{QueueList, QueueRegistry, QueueView, old_queues};
