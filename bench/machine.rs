@@ -117,6 +117,8 @@ pub struct Broker {
     pub flush: Option<String>,
     /// How it was started, if it runs on this host.
     pub command_line: Option<String>,
+    /// Processors that it may use, as the kernel lists them.
+    pub cores: Option<String>,
     /// Its settings, and where they come from: its answer to request 26, or the file that its command line names.
     pub settings: BTreeMap<String, String>,
     pub settings_from: Option<String>,
@@ -202,6 +204,7 @@ impl Machine {
             let name = if broker.is_kerolox() { "Kerolox, which speaks version" } else { "version" };
             put("broker", format!("{}, {name} {}", broker.address, shown(&broker.version)));
             put("command line", shown(&broker.command_line));
+            put("broker's cores", shown(&broker.cores));
             put("flush", shown(&broker.flush));
         } else {
             put("broker", "none: the built-in sink".to_owned());

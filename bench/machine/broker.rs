@@ -57,6 +57,7 @@ fn one(looker: &mut Looker, address: &str, pid: Option<u32>) -> Broker {
     }
     let pid = pid.or_else(|| process::process_at(address));
     found.command_line = pid.and_then(process::command_line);
+    found.cores = pid.and_then(process::cores);
     if found.command_line.is_none() {
         looker.missed("broker's command line", "no process of this host that may be looked at listens on its address");
     }

@@ -65,6 +65,12 @@ fn shown(word: &str) -> String {
     }
 }
 
+/// The processors that a process may use: `0-1`.
+pub(super) fn cores(pid: u32) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    super::value_of(&status, "Cpus_allowed_list", ':').map(str::to_owned)
+}
+
 /// The settings file that a process was started with: behind `--config`, or `-c` as Java's broker has it.
 pub(super) fn settings_file(pid: u32) -> Option<PathBuf> {
     let dir = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
@@ -173,6 +179,7 @@ mod tests {
         let line = command_line(std::process::id()).unwrap();
         assert!(line.contains("bench"), "{line}");
         assert_eq!(command_line(u32::MAX), None);
+        assert!(cores(std::process::id()).is_some_and(|list| super::super::listed(&list).is_some()));
         assert_eq!(shown("-Dx=a b"), "\"-Dx=a b\"");
         assert_eq!(shown(&"ü".repeat(241)), format!("{}…(241 letters)", "ü".repeat(60)));
     }

@@ -24,6 +24,9 @@ pub use figures::{count, ms, rate, ratio};
 pub use markup::Markup;
 pub use page::of_runs;
 
+use serde_json::Value;
+
+use crate::cli;
 use crate::machine::Machine;
 use crate::result::{RunResult, Total};
 
@@ -44,10 +47,10 @@ Exit codes:
 
 Examples:
   kerolox-bench report async.json sync.json --out report.html
-  kerolox-bench report rounds/*.json --title \"p99 on the new disks\""
+  kerolox-bench report compare.json other/*.json --title \"p99 on the new disks\""
 )]
 pub struct Args {
-    /// Results, as `kerolox-bench run --json` writes them
+    /// Results, as `run`, `compare`, `ladder` and `soak` write them with --json
     #[arg(required = true, value_name = "JSON")]
     results: Vec<PathBuf>,
     /// The page
@@ -61,8 +64,8 @@ pub struct Args {
 pub fn run(args: &Args) -> ExitCode {
     let mut runs = Vec::new();
     for path in &args.results {
-        match Run::read(path, runs.len()) {
-            Ok(run) => runs.push(run),
+        match read(path, runs.len()) {
+            Ok(found) => runs.extend(found),
             Err((code, why)) => {
                 eprintln!("kerolox-bench: {}: {why}", path.display());
                 return ExitCode::from(code);
@@ -72,7 +75,7 @@ pub fn run(args: &Args) -> ExitCode {
     name_apart(&mut runs);
     if let Err(why) = write(&args.out, &of_runs(&args.title, Markup::new(), &runs)) {
         eprintln!("kerolox-bench: {why}");
-        return ExitCode::FAILURE;
+        return ExitCode::from(cli::EXIT_FAILURE);
     }
     println!("{}: {} runs; open it in a browser", args.out.display(), runs.len());
     ExitCode::SUCCESS
@@ -119,20 +122,44 @@ impl Run {
         if self.colour < COLOURS { Stroke::Solid } else { Stroke::Dashed }
     }
 
-    fn read(path: &Path, colour: usize) -> Result<Run, (u8, String)> {
-        let text = fs::read_to_string(path).map_err(|error| (1, error.to_string()))?;
-        let result: RunResult = serde_json::from_str(&text)
-            .map_err(|error| (2, format!("this is no result of `kerolox-bench run --json`: {error}")))?;
+    /// "sync" or "async", if the broker said it.
+    fn flush(&self) -> Option<&str> {
+        self.machine.broker.as_ref()?.flush.as_deref()
+    }
+}
+
+/// The runs of a file, coloured from `colour` on; or the exit code and what is wrong.
+fn read(path: &Path, colour: usize) -> Result<Vec<Run>, (u8, String)> {
+    let text = fs::read_to_string(path).map_err(|error| (cli::EXIT_FAILURE, error.to_string()))?;
+    let no_result = |error| {
+        (cli::EXIT_USAGE, format!("this is no result of kerolox-bench's run, compare, ladder or soak: {error}"))
+    };
+    let value: Value = serde_json::from_str(&text).map_err(no_result)?;
+    let run = |(index, value): (usize, Value)| {
+        let result: RunResult = serde_json::from_value(value).map_err(no_result)?;
         let name = match result.label.as_str() {
             "" => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             label => label.to_owned(),
         };
-        Run::new(name, colour, result).map_err(|why| (2, format!("{why}; run the load again with this kerolox-bench")))
-    }
+        let run = Run::new(name, colour + index, result);
+        run.map_err(|why| (cli::EXIT_USAGE, format!("{why}; run the load again with this kerolox-bench")))
+    };
+    results_in(value).into_iter().enumerate().map(run).collect()
+}
 
-    /// "sync" or "async", if the broker said it.
-    fn flush(&self) -> Option<&str> {
-        self.machine.broker.as_ref()?.flush.as_deref()
+/// The results in what a subcommand has written: a comparison's of both brokers, a ladder's steps, a soak's one.
+fn results_in(mut value: Value) -> Vec<Value> {
+    let mut taken = |key: &str| match value.get_mut(key).map(Value::take) {
+        Some(Value::Array(values)) => values,
+        _ => Vec::new(),
+    };
+    let (a, b, steps) = (taken("a"), taken("b"), taken("steps"));
+    let of_steps = steps.into_iter().filter_map(|mut step| step.get_mut("result").map(Value::take));
+    let several: Vec<Value> = a.into_iter().chain(b).chain(of_steps).collect();
+    match value.get_mut("result").map(Value::take) {
+        _ if !several.is_empty() => several,
+        Some(result) => vec![result],
+        None => vec![value],
     }
 }
 

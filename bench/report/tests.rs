@@ -41,7 +41,7 @@ fn json_result(label: &str, ms: f64) -> Value {
         "memory": {"totalKib": 1048576, "availableKib": 524288, "swapKib": 0, "transparentHugePages": "madvise"},
         "virtualisation": "none seen", "loadAverage": "0.10 0.20 0.30", "storage": null,
         "generator": {"version": "0.1.0", "build": "release", "revision": "abc"},
-        "broker": {"address": "127.0.0.1:10911", "version": "V5", "flush": "async", "commandLine": null,
+        "broker": {"address": "127.0.0.1:10911", "version": "V5", "flush": "async", "commandLine": null, "cores": null,
             "settings": {}, "settingsFrom": null, "state": {}},
         "notFound": ["governor: this host has none"]
     });
@@ -165,9 +165,29 @@ fn a_file_that_is_no_result_or_lacks_its_machine_is_refused() {
         if let Some(text) = text {
             fs::write(&path, text).unwrap();
         }
-        let Err((found, why)) = Run::read(&path, 0) else { panic!("{wanted}: it was taken") };
+        let Err((found, why)) = read(&path, 0) else { panic!("{wanted}: it was taken") };
         assert!(found == code && why.contains(wanted), "{found}: {why}");
     }
     fs::write(&path, json_result("", 1.0).to_string()).unwrap();
-    assert!(Run::read(&path, 0).is_ok_and(|run| run.name == "r"));
+    assert!(read(&path, 0).is_ok_and(|runs| runs.len() == 1 && runs[0].name == "r"));
+}
+
+#[test]
+fn the_runs_of_comparisons_ladders_and_soaks_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    let one = |label: &str| json_result(label, 1.0);
+    for (value, names) in [
+        (json!({"a": [one("a")], "b": [one("b")], "rows": []}), vec!["a", "b"]),
+        (
+            json!({"steps": [{"result": one("x")}, {"result": one("y")}], "tries": [{"result": one("z")}]}),
+            vec!["x", "y"],
+        ),
+        (json!({"minutes": [], "result": one("soak")}), vec!["soak"]),
+    ] {
+        fs::write(&path, value.to_string()).unwrap();
+        let runs = read(&path, 3).map_err(|(_, why)| why).unwrap();
+        assert_eq!(runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(), names);
+        assert!(runs.iter().enumerate().all(|(index, run)| run.colour == index + 3));
+    }
 }
