@@ -13,7 +13,7 @@ mod run;
 mod shard_core;
 mod writer_core;
 
-pub use checks::memory_len;
+pub use checks::{HostWarnings, memory_len};
 pub use error::NodeError;
 pub use placement::Placement;
 pub use run::{run, store_settings};

@@ -11,7 +11,7 @@ use glommio::{ExecutorJoinHandle, LocalExecutorBuilder};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::checks;
+use super::checks::{self, HostWarnings};
 use super::control_core::{KV_CONFIG, Registry};
 use super::error::NodeError;
 use super::helper::{Helper, Nice};
@@ -33,7 +33,7 @@ use crate::store::{
     self, Closing, DiskWatch, ExpirySettings, FlushMode, OpenedStore, ReadSettings, StorePlace, StoreSettings,
     WriterRings,
 };
-use crate::tuning::locked_memory;
+use crate::tuning::settings::memlock;
 use crate::types::ShardId;
 
 /// Batches on their way between a shard and the writer; messages are bounded by `limits.put_inflight_*`.
@@ -45,11 +45,11 @@ const HEARTBEAT: Duration = Duration::from_millis(100);
 /// A stop that takes longer is given up; the next start then recovers.
 const STOP_LIMIT: Duration = Duration::from_secs(9);
 
-/// Runs the node until SIGTERM or SIGINT.
+/// Runs the node until SIGTERM or SIGINT. `warnings`: what to make of those about the host.
 ///
 /// # Errors
 /// See [`NodeError`].
-pub fn run(config: Config) -> Result<(), NodeError> {
+pub fn run(config: Config, warnings: HostWarnings) -> Result<(), NodeError> {
     let started = Instant::now();
     ignore_file_size_signal();
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| NodeError::Host(error.to_string()))?;
@@ -57,7 +57,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     let placement =
         Placement::choose(&usable, config.cores.writer, config.cores.shards.as_deref()).map_err(NodeError::Host)?;
     let shard_count = placement.shards.len();
-    checks::host(placement.executors())?;
+    checks::host(&config.store.root, &placement, warnings)?;
     let open_files_max = checks::raise_open_files();
     let listen = listen_addrs(&config);
     let _ports = checks::ports(&listen)?;
@@ -249,7 +249,7 @@ where
     let (alive_tx, alive) = flume::bounded::<()>(0);
     let builder = LocalExecutorBuilder::new(glommio::Placement::Fixed(core))
         .name(&format!("kerolox-{}", role.replace(' ', "-")))
-        .io_memory(locked_memory::IO_MEMORY_LEN)
+        .io_memory(memlock::IO_MEMORY_LEN)
         .spin_before_park(spin);
     let handle = builder
         .spawn(move || async move {

@@ -1,0 +1,89 @@
+//! What the kernel believes of the disks' write caches, and whether a flush gets through to them.
+
+use std::io;
+
+use super::Setting;
+use crate::tuning::{Change, Finding, Host, Severity};
+
+pub(super) const SETTING: Setting = Setting {
+    name: "write_cache",
+    reason: "the kernel sends a flush only to a device whose cache it takes for volatile (\"write back\"). Told otherwise, it \
+             sends none, and what was acknowledged as flushed is lost with the power",
+    look,
+};
+const BACK: &str = "write back";
+
+fn look(host: &Host) -> io::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let mut volatile_below = false;
+    // From the disks up: a layer that lets no flush through hides what lies below it.
+    for device in host.place()?.devices.iter().rev() {
+        let path = format!("/sys/block/{}/queue/write_cache", device.name);
+        let Some(found) = host.value(&path)? else { continue };
+        let says_volatile = if device.is_disk { said_by_disk(host, &device.name)? } else { volatile_below };
+        volatile_below |= found == BACK || says_volatile;
+        let told = match (found == BACK, device.is_disk) {
+            (true, _) => format!("{found}: flushes are sent"),
+            (false, true) => {
+                format!("{found}: no flush is sent, right only if the device keeps its cache without power")
+            }
+            (false, false) => format!("{found}: no flush is passed on"),
+        };
+        let finding = SETTING.fine(&device.name, told, if says_volatile { BACK } else { "as the device says" });
+        findings.push(if says_volatile && found != BACK {
+            finding.with_changes(Severity::Warning, vec![Change::new(path, found, BACK)])
+        } else {
+            finding
+        });
+    }
+    findings.reverse();
+    if findings.is_empty() { Ok(SETTING.absent("no disk that tells")) } else { Ok(findings) }
+}
+
+/// Does a SCSI or SATA disk itself call its cache volatile? Others do not tell apart what they say and what was set.
+fn said_by_disk(host: &Host, disk: &str) -> io::Result<bool> {
+    let dir = format!("/sys/block/{disk}/device/scsi_disk");
+    for address in host.names(&dir)? {
+        if host.value(format!("{dir}/{address}/cache_type"))?.is_some_and(|said| said.starts_with(BACK)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuning::test_tree::Tree;
+
+    fn severities(tree: &Tree) -> Vec<(String, Severity)> {
+        SETTING.check(&tree.host()).into_iter().map(|finding| (finding.of, finding.severity)).collect()
+    }
+
+    #[test]
+    fn a_disk_that_calls_its_cache_volatile_must_get_flushes() {
+        let tree = Tree::new();
+        tree.mounted("sda", "ext4", "rw");
+        for (said, set, severity) in [
+            (BACK, BACK, Severity::Fine),
+            ("write through", "write through", Severity::Fine),
+            (BACK, "write through", Severity::Warning),
+        ] {
+            tree.disk("sda", &[("write_cache", set)]);
+            tree.put("/sys/block/sda/device/scsi_disk/0:0:0:0/cache_type", said);
+            assert_eq!(severities(&tree), [("sda".to_owned(), severity)], "{said} {set}");
+        }
+        let fix = SETTING.check(&tree.host()).remove(0).fix;
+        assert_eq!(fix, "echo 'write back' > /sys/block/sda/queue/write_cache");
+    }
+
+    #[test]
+    fn a_volume_that_passes_no_flush_on_to_a_volatile_cache_is_told() {
+        let tree = Tree::new();
+        tree.disk("nvme0n1", &[("write_cache", BACK)]);
+        tree.above("dm-0", &["nvme0n1"], &[("write_cache", "write through")]);
+        tree.mounted("dm-0", "ext4", "rw");
+        let told = [("dm-0".to_owned(), Severity::Warning), ("nvme0n1".to_owned(), Severity::Fine)];
+        assert_eq!(severities(&tree), told);
+    }
+}
