@@ -35,8 +35,8 @@ pub struct Mount {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Device {
     pub name: String,
-    /// Nothing lies below it.
-    pub is_disk: bool,
+    /// What it is made of, one layer down; nothing for a disk.
+    pub below: Vec<String>,
 }
 
 impl Place {
@@ -67,7 +67,23 @@ impl Place {
     }
 
     pub fn disks(&self) -> impl Iterator<Item = &Device> {
-        self.devices.iter().filter(|device| device.is_disk)
+        self.devices.iter().filter(|device| device.below.is_empty())
+    }
+
+    /// Everything that a device is made of, and itself.
+    pub fn down_from<'a>(&'a self, device: &'a Device) -> Vec<&'a Device> {
+        let mut found = vec![device];
+        let mut next = 0;
+        while let Some(device) = found.get(next) {
+            let below: Vec<&Device> = self.devices.iter().filter(|other| device.below.contains(&other.name)).collect();
+            for other in below {
+                if !found.iter().any(|known| known.name == other.name) {
+                    found.push(other);
+                }
+            }
+            next += 1;
+        }
+        found
     }
 }
 
@@ -131,23 +147,25 @@ fn existing(host: &Host) -> io::Result<PathBuf> {
     }
 }
 
-/// Adds the device of this directory of `/sys` and everything below it.
-fn collect(host: &Host, entry: &Path, devices: &mut Vec<Device>) -> io::Result<()> {
+/// Adds the device of this directory of `/sys` and everything below it, and gives its name.
+fn collect(host: &Host, entry: &Path, devices: &mut Vec<Device>) -> io::Result<Option<String>> {
     let mut dir = fs::canonicalize(host.at(entry))?;
     if dir.join("partition").exists() {
         dir.pop();
     }
-    let Some(name) = dir.file_name().map(|name| name.to_string_lossy().into_owned()) else { return Ok(()) };
+    let Some(name) = dir.file_name().map(|name| name.to_string_lossy().into_owned()) else { return Ok(None) };
     if devices.iter().any(|device| device.name == name) {
-        return Ok(());
+        return Ok(Some(name));
     }
-    let below = Path::new("/sys/block").join(&name).join("slaves");
-    let names = host.names(&below)?;
-    devices.push(Device { name, is_disk: names.is_empty() });
-    for name in names {
-        collect(host, &below.join(name), devices)?;
+    let at = devices.len();
+    devices.push(Device { name: name.clone(), below: Vec::new() });
+    let slaves = Path::new("/sys/block").join(&name).join("slaves");
+    let mut below = Vec::new();
+    for slave in host.names(&slaves)? {
+        below.extend(collect(host, &slaves.join(slave), devices)?);
     }
-    Ok(())
+    devices[at].below = below;
+    Ok(Some(name))
 }
 
 #[cfg(test)]
@@ -206,6 +224,11 @@ mod tests {
         let (devices, disks) = found(&tree);
         assert_eq!(devices, ["dm-2", "dm-1", "md0", "nvme0n1", "nvme1n1", "sdb"]);
         assert_eq!(disks, ["nvme0n1", "nvme1n1", "sdb"]);
+        let host = tree.host();
+        let place = host.place().unwrap();
+        let below_md0: Vec<&str> = place.down_from(&place.devices[2]).iter().map(|device| &*device.name).collect();
+        assert_eq!(below_md0, ["md0", "nvme0n1", "nvme1n1"]);
+        assert_eq!(place.down_from(&place.devices[0]).len(), 6);
     }
 
     #[test]

@@ -14,7 +14,8 @@ pub(super) const SETTING: Setting = Setting {
              wait for the disk",
     look,
 };
-/// The kernel keeps the limit as bytes or as a share of memory, and the other of the two as 0.
+/// The kernel keeps the limit as bytes or as a share of memory, and the other of the two as 0. What is in force is changed:
+/// a 0 is not taken back here, and not always there.
 const BYTES: &str = "/proc/sys/vm/dirty_bytes";
 const RATIO: &str = "/proc/sys/vm/dirty_ratio";
 /// The kernel's own, in percent: enough where memory is small.
@@ -43,11 +44,11 @@ fn look(host: &Host) -> io::Result<Vec<Finding>> {
     if limit >= least || (bytes == 0 && ratio >= OWN_RATIO) {
         return Ok(vec![finding]);
     }
-    let mut change = Change::new(BYTES, bytes.to_string(), WANTED.min(share).to_string());
-    if bytes == 0 {
-        // The kernel does not take a 0 here; writing the share makes it one.
-        change.back = vec![(RATIO.to_owned(), ratio.to_string())];
-    }
+    let change = if bytes == 0 {
+        Change::new(RATIO, ratio.to_string(), OWN_RATIO.to_string())
+    } else {
+        Change::new(BYTES, bytes.to_string(), WANTED.min(share).to_string())
+    };
     Ok(vec![finding.with_changes(Severity::Hint, vec![change])])
 }
 
@@ -81,15 +82,17 @@ mod tests {
         {
             assert_eq!(found(memory, limit, bytes, ratio).severity, Severity::Fine, "{memory} {limit}");
         }
-        let finding = found(65_536, 64, "67108864", "0");
-        assert_eq!((finding.severity, &*finding.fix), (Severity::Hint, "sysctl -w vm.dirty_bytes=1073741824"));
-        assert_eq!(finding.changes[0].back, [(BYTES.to_owned(), "67108864".to_owned())]);
     }
 
     #[test]
-    fn the_way_back_to_a_share_is_the_share() {
-        let finding = found(1000, 10, "0", "1");
-        assert_eq!((&*finding.changes[0].from, &*finding.changes[0].to), ("0", "209715200"));
-        assert_eq!(finding.changes[0].back, [(RATIO.to_owned(), "1".to_owned())]);
+    fn bytes_are_changed_where_bytes_are_in_force_and_else_the_share() {
+        for (memory, bytes, ratio, fix) in [
+            (65_536, "67108864", "0", "sysctl -w vm.dirty_bytes=1073741824"),
+            (1_000, "67108864", "0", "sysctl -w vm.dirty_bytes=209715200"),
+            (65_536, "0", "0", "sysctl -w vm.dirty_ratio=20"),
+        ] {
+            let finding = found(memory, 64, bytes, ratio);
+            assert_eq!((finding.severity, &*finding.fix), (Severity::Hint, fix));
+        }
     }
 }

@@ -14,30 +14,36 @@ pub(super) const SETTING: Setting = Setting {
 const BACK: &str = "write back";
 
 fn look(host: &Host) -> io::Result<Vec<Finding>> {
+    let place = host.place()?;
     let mut findings = Vec::new();
-    let mut volatile_below = false;
-    // From the disks up: a layer that lets no flush through hides what lies below it.
-    for device in host.place()?.devices.iter().rev() {
-        let path = format!("/sys/block/{}/queue/write_cache", device.name);
-        let Some(found) = host.value(&path)? else { continue };
-        let says_volatile = if device.is_disk { said_by_disk(host, &device.name)? } else { volatile_below };
-        volatile_below |= found == BACK || says_volatile;
-        let told = match (found == BACK, device.is_disk) {
+    for device in &place.devices {
+        let at = path(&device.name);
+        let Some(found) = host.value(&at)? else { continue };
+        let is_disk = device.below.is_empty();
+        // A layer that lets no flush through hides what lies below it.
+        let mut volatile = is_disk && said_by_disk(host, &device.name)?;
+        for below in place.down_from(device).into_iter().filter(|below| below.below.is_empty()) {
+            volatile |= host.value(path(&below.name))?.is_some_and(|found| found == BACK);
+        }
+        let told = match (found == BACK, is_disk) {
             (true, _) => format!("{found}: flushes are sent"),
             (false, true) => {
                 format!("{found}: no flush is sent, right only if the device keeps its cache without power")
             }
             (false, false) => format!("{found}: no flush is passed on"),
         };
-        let finding = SETTING.fine(&device.name, told, if says_volatile { BACK } else { "as the device says" });
-        findings.push(if says_volatile && found != BACK {
-            finding.with_changes(Severity::Warning, vec![Change::new(path, found, BACK)])
+        let finding = SETTING.fine(&device.name, told, if volatile { BACK } else { "as the device says" });
+        findings.push(if volatile && found != BACK {
+            finding.with_changes(Severity::Warning, vec![Change::new(at, found, BACK)])
         } else {
             finding
         });
     }
-    findings.reverse();
     if findings.is_empty() { Ok(SETTING.absent("no disk that tells")) } else { Ok(findings) }
+}
+
+fn path(device: &str) -> String {
+    format!("/sys/block/{device}/queue/write_cache")
 }
 
 /// Does a SCSI or SATA disk itself call its cache volatile? Others do not tell apart what they say and what was set.
@@ -83,7 +89,13 @@ mod tests {
         tree.disk("nvme0n1", &[("write_cache", BACK)]);
         tree.above("dm-0", &["nvme0n1"], &[("write_cache", "write through")]);
         tree.mounted("dm-0", "ext4", "rw");
-        let told = [("dm-0".to_owned(), Severity::Warning), ("nvme0n1".to_owned(), Severity::Fine)];
-        assert_eq!(severities(&tree), told);
+        let told = |device: &str, severity| (device.to_owned(), severity);
+        assert_eq!(severities(&tree), [told("dm-0", Severity::Warning), told("nvme0n1", Severity::Fine)]);
+        // Beside it an array of disks that keep their caches without power, which needs none.
+        tree.disk("nvme1n1", &[("write_cache", "write through")]);
+        tree.above("md0", &["nvme1n1"], &[("write_cache", "write through")]);
+        tree.above("dm-1", &["md0", "nvme0n1"], &[("write_cache", BACK)]);
+        tree.mounted("dm-1", "ext4", "rw");
+        assert!(severities(&tree).iter().all(|(_, severity)| *severity == Severity::Fine), "{:?}", severities(&tree));
     }
 }
