@@ -45,6 +45,15 @@ fn wrong_settings_are_one_line_each_and_exit_code_2() {
 }
 
 #[test]
+fn check_config_shows_what_a_set_on_the_command_line_comes_to() {
+    let output = kerolox(&["check-config", "--set", "flush.mode=sync"]);
+    let (code, out, err) = said(&output);
+    assert_eq!((code, err.len()), (Some(0), 0), "{err:?}");
+    assert!(out.iter().any(|line| line.starts_with("flush.mode = \"sync\"") && line.ends_with("# --set")), "{out:?}");
+    assert_eq!(said(&kerolox(&["check-config", "--set", "flush.mode"])).0, Some(2));
+}
+
+#[test]
 fn wrong_usage_is_exit_code_2_and_a_node_that_is_not_there_exit_code_1() {
     assert_eq!(said(&kerolox(&["serve", "--cores", "all of them"])).0, Some(2));
     assert_eq!(said(&kerolox(&["serve", "--no-such-flag"])).0, Some(2));

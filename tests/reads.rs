@@ -166,6 +166,40 @@ fn a_connection_that_asks_for_too_much_at_once_is_told_to_slow_down() {
 }
 
 #[test]
+fn a_scan_of_old_messages_makes_room_for_who_sends_and_still_gets_all() {
+    // A small share, so that the scan meets its limit however slow the machine is.
+    let (node, count) = filled(6, 1, 4000, &[("read.memory_percent", "0"), ("read.scan_core_percent", "1")]);
+    if !segments(&node).iter().all(|file| evict(file)) {
+        return;
+    }
+    let mut scan = node.client(HEADER_TYPES[0]);
+    scan.ask(&Request::pull(TOPIC, count as i64));
+    let over = AtomicBool::new(false);
+    let got = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut sender = node.client(HEADER_TYPES[1]);
+            while !over.load(Ordering::Relaxed) {
+                sender.put(&send_to("Hot", 0, body(0, 10)));
+            }
+        });
+        let (deadline, mut offset, mut got) = (Instant::now() + WAIT_MAX, 0, 0);
+        while got < count && Instant::now() < deadline {
+            let answer = scan.ask(&Request::pull(TOPIC, offset));
+            assert_eq!(answer.code, response::SUCCESS, "{answer:?}");
+            for text in answer.bodies() {
+                assert!(text.starts_with(&format!("{got:08}")), "message {got} is {}", &text[..8]);
+                got += 1;
+            }
+            offset = answer.number("nextBeginOffset");
+        }
+        over.store(true, Ordering::Relaxed);
+        got
+    });
+    assert_eq!(got, count);
+    assert!(told(&mut scan, "keroloxScanGetsPaced") > 0, "others sent all the time");
+}
+
+#[test]
 fn a_scan_of_old_messages_leaves_the_page_cache_as_it_found_it() {
     // Nothing counts as in memory, so that everything but the newest segment may be dropped.
     let (node, count) = filled(10, 4, 16_000, &[("read.memory_percent", "0")]);

@@ -13,6 +13,8 @@ pub mod apply;
 pub mod finding;
 pub mod host;
 pub mod place;
+pub mod probe;
+pub mod recommend;
 pub mod record;
 pub mod settings;
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::subscription::{ALL, Filter, TagFilter};
 use super::verdict::{Later, Verdict, Wanted};
 use super::{Directory, Profile, status};
 use crate::format::config_files::{GroupConfig, TopicConfig};
-use crate::store::{GetResult, GetStatus, QueueView, Reader};
+use crate::store::{Found, GetResult, GetStatus, QueueView, Reader};
 use crate::types::{QueueHandle, QueueOffset, TagsCode, Timestamp};
 use crate::wire::code::response;
 use crate::wire::headers::PullHeader;
@@ -241,6 +241,7 @@ impl ShardBroker {
     fn answer_warm(self: &Rc<Self>, pull: Pull, got: GetResult) -> Option<Later> {
         let (code, name) = status::of_get(&got.status, pull.offset);
         let head = Head { next: got.next_offset, min: got.min_offset, max: got.max_offset };
+        let pause = got.found.pause(&pull.reader);
         self.store.traffic().note_get(if code == response::SUCCESS { got.found.count() as u64 } else { 0 });
         if code != response::SUCCESS {
             head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
@@ -252,11 +253,7 @@ impl ShardBroker {
             pull.reply.fail(response::SYSTEM_ERROR, "the message is longer than an answer may be");
             return None;
         }
-        let send = |ext: &[(&str, &str)]| {
-            pull.reply.send_with(code, Some(name), ext, body_len, &|out| found.copy_if_resident(out))
-        };
-        if head.write(send) {
-            found.note_read(&pull.reader);
+        if pause.is_none() && head.answer_from_memory(&pull, code, name, &found) {
             return None;
         }
         let Some(share) = ColdShare::take(self, pull.reply.peer.id(), body_len) else {
@@ -265,6 +262,12 @@ impl ShardBroker {
         };
         Some(Box::pin(async move {
             let _share = share;
+            if let Some(pause) = pause {
+                pause.await;
+                if head.answer_from_memory(&pull, code, name, &found) {
+                    return;
+                }
+            }
             match found.load(&pull.reader).await {
                 Ok(loaded) if loaded.records.is_empty() => {
                     // Units that led to no message of this queue: it goes on behind them.
@@ -381,6 +384,17 @@ struct Head {
 }
 
 impl Head {
+    /// Answers if all is in memory.
+    fn answer_from_memory(&self, pull: &Pull, code: i32, name: &str, found: &Found) -> bool {
+        let copied = self.write(|ext| {
+            pull.reply.send_with(code, Some(name), ext, found.total_len(), &|out| found.copy_if_resident(out))
+        });
+        if copied {
+            found.note_read(&pull.reader);
+        }
+        copied
+    }
+
     fn write<R>(&self, send: impl FnOnce(&[(&str, &str)]) -> R) -> R {
         let mut digits = [itoa::Buffer::new(), itoa::Buffer::new(), itoa::Buffer::new()];
         let [next, min, max] = &mut digits;

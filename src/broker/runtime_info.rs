@@ -280,6 +280,7 @@ impl RuntimeInfo<'_> {
         put("keroloxColdReads", counters.cold_reads.get().to_string());
         put("keroloxColdReadsQueued", counters.cold_reads_queued.get().to_string());
         put("keroloxColdReadsRefused", counters.cold_reads_refused.get().to_string());
+        put("keroloxScanGetsPaced", counters.scan_gets_paced.get().to_string());
         put("keroloxReadAheadKib", counters.read_ahead_kib.get().to_string());
         put("keroloxDroppedKib", counters.dropped_kib.get().to_string());
         put("keroloxUnitsSkipped", counters.units_skipped.get().to_string());

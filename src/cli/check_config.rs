@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::{EXIT_FAILURE, EXIT_USAGE};
-use crate::config::{AppendMode, Config, Overrides, SyncCall};
+use crate::config::{AppendMode, Config, ConfigErrors, Overrides, SyncCall};
 use crate::store::{Layout, SyncRecord};
 
 /// Print every setting, its value and where it came from
@@ -19,6 +19,7 @@ use crate::store::{Layout, SyncRecord};
     after_help = "\
 Example:
   kerolox check-config kerolox.toml
+  kerolox check-config kerolox.toml --set flush.mode=sync
 
 Exit codes:
   0  the file is fine
@@ -27,10 +28,15 @@ Exit codes:
 pub(super) struct Args {
     /// The settings file (every key is explained in docs/kerolox.toml); without it the defaults are shown
     file: Option<PathBuf>,
+    /// Any setting, as with serve; may be given often [default: none]
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
 }
 
 pub(super) fn run(args: Args) -> ExitCode {
-    match Config::load(args.file.as_deref(), Overrides::default()) {
+    let mut overrides = Overrides::default();
+    let set = args.set.iter().try_for_each(|assignment| overrides.set_any("--set", assignment));
+    match set.map_err(ConfigErrors::one).and_then(|()| Config::load(args.file.as_deref(), overrides)) {
         Ok(config) => match print(&config) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

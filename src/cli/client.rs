@@ -18,9 +18,9 @@ use crate::wire::route::{BrokerData, RouteData};
 use crate::wire::{BodyError, Command, FRAME_LEN_MAX, FrameError, HeaderType, VERSION_5, encode_request, first_frame};
 
 /// The name server of a node that nobody configured.
-pub(super) const NAMESRV_DEFAULT: &str = "127.0.0.1:9876";
+pub const NAMESRV_DEFAULT: &str = "127.0.0.1:9876";
 /// The broker of a node that nobody configured.
-pub(super) const BROKER_DEFAULT: &str = "127.0.0.1:10911";
+pub const BROKER_DEFAULT: &str = "127.0.0.1:10911";
 /// How long to wait for a connection, and for the answer to anything but a held pull.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Of the nodes that share a broker name, the one to write to and read from.
@@ -29,7 +29,7 @@ const MASTER_ID: i64 = 0;
 const READ_LEN: usize = 64 << 10;
 
 /// An open connection to a broker or a name server.
-pub(super) struct Connection {
+pub struct Connection {
     peer: String,
     stream: TcpStream,
     inbox: BytesMut,
@@ -38,7 +38,7 @@ pub(super) struct Connection {
 
 /// A peer's answer, with data of its own.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub struct Answer {
     pub opaque: i32,
     pub code: i32,
     pub remark: String,
@@ -48,18 +48,18 @@ pub(super) struct Answer {
 
 impl Answer {
     /// A number in the answer's header; `None` if it is not there or no number.
-    pub(super) fn number(&self, name: &str) -> Option<i64> {
+    pub fn number(&self, name: &str) -> Option<i64> {
         self.text(name)?.parse().ok()
     }
 
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
+    pub fn text(&self, name: &str) -> Option<&str> {
         self.ext.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 }
 
 impl Connection {
     /// Connects to `peer`, which is HOST:PORT.
-    pub(super) fn open(peer: &str) -> Result<Connection, ClientError> {
+    pub fn open(peer: &str) -> Result<Connection, ClientError> {
         let failed = |source| ClientError::Unreachable { peer: peer.to_owned(), source };
         let addresses = peer.to_socket_addrs().map_err(failed)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -77,7 +77,7 @@ impl Connection {
     }
 
     /// Sends a request without waiting; gives the opaque number of the answer to come.
-    pub(super) fn send(&mut self, code: i32, ext: &[(&str, &str)], body: &[u8]) -> Result<i32, ClientError> {
+    pub fn send(&mut self, code: i32, ext: &[(&str, &str)], body: &[u8]) -> Result<i32, ClientError> {
         let opaque = self.next_opaque;
         self.next_opaque = self.next_opaque.wrapping_add(1);
         let texts_len: usize = ext.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -91,7 +91,7 @@ impl Connection {
     }
 
     /// The next answer, whichever request it belongs to; `None` if none has come by `deadline`.
-    pub(super) fn receive(&mut self, deadline: Instant) -> Result<Option<Answer>, ClientError> {
+    pub fn receive(&mut self, deadline: Instant) -> Result<Option<Answer>, ClientError> {
         loop {
             if let Some(answer) = self.take_answer()? {
                 return Ok(Some(answer));
@@ -116,7 +116,7 @@ impl Connection {
     }
 
     /// Asks and waits for the answer, whatever its code.
-    pub(super) fn ask(&mut self, code: i32, ext: &[(&str, &str)], body: &[u8]) -> Result<Answer, ClientError> {
+    pub fn ask(&mut self, code: i32, ext: &[(&str, &str)], body: &[u8]) -> Result<Answer, ClientError> {
         let opaque = self.send(code, ext, body)?;
         let deadline = Instant::now() + ANSWER_WAIT;
         while let Some(answer) = self.receive(deadline)? {
@@ -128,7 +128,7 @@ impl Connection {
     }
 
     /// Asks for something that must succeed; `doing` says what in the message if it does not.
-    pub(super) fn demand(
+    pub fn demand(
         &mut self,
         doing: impl FnOnce() -> String,
         code: i32,
@@ -139,15 +139,15 @@ impl Connection {
         if answer.code == response::SUCCESS { Ok(answer) } else { Err(self.refused(doing(), &answer)) }
     }
 
-    pub(super) fn refused(&self, doing: String, answer: &Answer) -> ClientError {
+    pub fn refused(&self, doing: String, answer: &Answer) -> ClientError {
         ClientError::Refused { peer: self.peer.clone(), doing, code: answer.code, remark: answer.remark.clone() }
     }
 
-    pub(super) fn silent(&self, waited: Duration) -> ClientError {
+    pub fn silent(&self, waited: Duration) -> ClientError {
         ClientError::Silent { peer: self.peer.clone(), waited }
     }
 
-    pub(super) fn unreadable(&self, doing: String, why: BodyError) -> ClientError {
+    pub fn unreadable(&self, doing: String, why: BodyError) -> ClientError {
         ClientError::Unreadable { peer: self.peer.clone(), doing, why }
     }
 
@@ -181,14 +181,14 @@ fn is_passing(kind: io::ErrorKind) -> bool {
 
 /// A queue and where its broker is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct QueuePlace {
+pub struct QueuePlace {
     pub broker: String,
     pub address: String,
     pub queue_id: i32,
 }
 
 /// What a name server knows of a topic; `None`: no such topic.
-pub(super) fn route(namesrv: &mut Connection, topic: &str) -> Result<Option<RouteData>, ClientError> {
+pub fn route(namesrv: &mut Connection, topic: &str) -> Result<Option<RouteData>, ClientError> {
     let ext = [("acceptStandardJsonOnly", "true"), ("topic", topic)];
     let answer = namesrv.ask(request::GET_ROUTEINFO_BY_TOPIC, &ext, &[])?;
     let doing = || format!("the request for the route of topic {topic}");
@@ -200,13 +200,13 @@ pub(super) fn route(namesrv: &mut Connection, topic: &str) -> Result<Option<Rout
 }
 
 /// The address of the master among the nodes that share a broker name.
-pub(super) fn master_of<'a>(route: &'a RouteData, broker: &str) -> Option<&'a str> {
+pub fn master_of<'a>(route: &'a RouteData, broker: &str) -> Option<&'a str> {
     let nodes = route.brokers.iter().find(|nodes| nodes.broker_name == broker)?;
     nodes.addresses.get(&MASTER_ID).map(String::as_str)
 }
 
 /// The masters of all brokers that a name server knows: name → address.
-pub(super) fn masters(namesrv: &mut Connection) -> Result<BTreeMap<String, String>, ClientError> {
+pub fn masters(namesrv: &mut Connection) -> Result<BTreeMap<String, String>, ClientError> {
     let doing = || "the request for the list of brokers".to_owned();
     let answer = namesrv.demand(doing, request::GET_BROKER_CLUSTER_INFO, &[], &[])?;
     let info = ClusterInfo::decode(&answer.body).map_err(|why| namesrv.unreadable(doing(), why))?;
@@ -215,7 +215,7 @@ pub(super) fn masters(namesrv: &mut Connection) -> Result<BTreeMap<String, Strin
 }
 
 /// All topics that a name server knows, sorted.
-pub(super) fn topics(namesrv: &mut Connection) -> Result<Vec<String>, ClientError> {
+pub fn topics(namesrv: &mut Connection) -> Result<Vec<String>, ClientError> {
     let doing = || "the request for the list of topics".to_owned();
     let answer = namesrv.demand(doing, request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER, &[], &[])?;
     let mut list = TopicList::decode(&answer.body).map_err(|why| namesrv.unreadable(doing(), why))?.topics;
@@ -225,7 +225,7 @@ pub(super) fn topics(namesrv: &mut Connection) -> Result<Vec<String>, ClientErro
 
 /// Why the other side did not do what it was asked.
 #[derive(Debug)]
-pub(super) enum ClientError {
+pub enum ClientError {
     Unreachable {
         peer: String,
         source: io::Error,

@@ -6,7 +6,7 @@
 //! progress and complaints to standard error.
 
 mod check_config;
-mod client;
+pub mod client;
 mod dump;
 mod import_config;
 mod inspect;
@@ -17,7 +17,7 @@ mod send;
 mod serve;
 mod status;
 mod tail;
-mod text;
+pub mod text;
 mod topic;
 mod verify;
 

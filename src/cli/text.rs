@@ -15,7 +15,7 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 /// `2026-11-29T20:27:00.123Z`.
-pub(super) fn utc(time: Timestamp) -> String {
+pub fn utc(time: Timestamp) -> String {
     const DAY_MS: i64 = 86_400_000;
     let (days, ms) = (time.0.div_euclid(DAY_MS), time.0.rem_euclid(DAY_MS));
     // Days since 0000-03-01, so that a leap day ends a year; 400 years repeat.

@@ -67,7 +67,7 @@ impl File<'_> {
 /// Collects the checked settings and everything that is wrong, so that one run shows all mistakes.
 pub(super) struct Gate<'a> {
     file: Option<File<'a>>,
-    overrides: BTreeMap<&'static str, (&'static str, Value)>,
+    overrides: BTreeMap<String, (&'static str, Value)>,
     settings: Vec<Setting>,
     problems: Vec<String>,
 }
@@ -78,7 +78,10 @@ impl<'a> Gate<'a> {
     }
 
     /// What was checked, or every line of complaint.
-    pub(super) fn finish(self) -> Result<Vec<Setting>, Vec<String>> {
+    pub(super) fn finish(mut self) -> Result<Vec<Setting>, Vec<String>> {
+        for (key, (flag, _)) in &self.overrides {
+            self.problems.push(format!("{flag}: unknown key \"{key}\"; every key is listed in docs/kerolox.toml"));
+        }
         if self.problems.is_empty() { Ok(self.settings) } else { Err(self.problems) }
     }
 

@@ -275,6 +275,8 @@ pub struct ReadConfig {
     pub query_max: u32,
     /// Reads from the disk that a shard makes for one consumer group at a time.
     pub cold_reads_per_group: u32,
+    /// What scans of old messages may take of a shard core's time while others use the core, %; 100: all.
+    pub scan_core_percent: u64,
 }
 
 /// Bounds on what clients may ask and on what may wait in the node.
@@ -310,6 +312,8 @@ pub struct LogConfig {
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
+    /// For journald if that reads standard error, else as text.
+    Auto,
     /// Time, level, text, fields.
     Text,
     /// One JSON object a line.
@@ -321,13 +325,30 @@ pub enum LogFormat {
 /// Values from the command line; they beat the file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    values: BTreeMap<&'static str, (&'static str, Value)>,
+    values: BTreeMap<String, (&'static str, Value)>,
 }
 
 impl Overrides {
     /// `flag` sets `key`, such as `--listen` sets `net.listen`. The value is checked with the rest.
-    pub fn set(&mut self, key: &'static str, flag: &'static str, value: impl Into<Value>) {
-        self.values.insert(key, (flag, value.into()));
+    pub fn set(&mut self, key: impl Into<String>, flag: &'static str, value: impl Into<Value>) {
+        self.values.insert(key.into(), (flag, value.into()));
+    }
+
+    /// `--set`: any setting, as `flush.mode=sync`. What is no TOML value is a text. An unknown key is found with the rest.
+    ///
+    /// # Errors
+    /// There is no `=`.
+    pub fn set_any(&mut self, flag: &'static str, assignment: &str) -> Result<(), String> {
+        let Some((key, value)) = assignment.split_once('=') else {
+            return Err(format!("{flag} {} has no value; write KEY=VALUE such as flush.mode=sync", quoted(assignment)));
+        };
+        let value = value.trim();
+        let parsed = toml::from_str::<toml::Table>(&format!("value = {value}")).ok().and_then(|table| {
+            // A line break would smuggle in a second line.
+            (table.len() == 1).then(|| table.get("value").cloned())?
+        });
+        self.set(key.trim(), flag, parsed.unwrap_or_else(|| value.into()));
+        Ok(())
     }
 
     /// `--cores`: `auto`, or a list such as `0,2-5`, whose first core gets the writer and whose others get a shard each;
@@ -634,6 +655,7 @@ fn read(gate: &mut Gate<'_>, raw: raw::RawRead) -> ReadConfig {
         queue_files_max: gate.integer("read.queue_files_max", raw.queue_files_max, 1, 1..=64),
         query_max: gate.integer("read.query_max", raw.query_max, 32, 1..=64),
         cold_reads_per_group: gate.integer("read.cold_reads_per_group", raw.cold_reads_per_group, 4, 1..=64),
+        scan_core_percent: gate.integer("read.scan_core_percent", raw.scan_core_percent, 25, 1..=100),
     }
 }
 
@@ -674,10 +696,15 @@ fn limits(gate: &mut Gate<'_>, raw: raw::RawLimits) -> LimitsConfig {
 }
 
 fn log(gate: &mut Gate<'_>, raw: raw::RawLog) -> LogConfig {
-    let words = [("text", LogFormat::Text), ("json", LogFormat::Json), ("journal", LogFormat::Journal)];
+    let words = [
+        ("auto", LogFormat::Auto),
+        ("text", LogFormat::Text),
+        ("json", LogFormat::Json),
+        ("journal", LogFormat::Journal),
+    ];
     LogConfig {
         level: gate.text("log.level", raw.level, "info", check_level),
-        format: gate.choice("log.format", raw.format, LogFormat::Text, &words, &[]),
+        format: gate.choice("log.format", raw.format, LogFormat::Auto, &words, &[]),
     }
 }
 

@@ -132,6 +132,7 @@ pub(super) struct RawRead {
     pub queue_files_max: Raw,
     pub query_max: Raw,
     pub cold_reads_per_group: Raw,
+    pub scan_core_percent: Raw,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,9 +1,15 @@
 //! The store's lock: an exclusive fcntl lock on byte 0 of `lock`, as Java takes it. Source: store.md 1.4, rule R1.
+//!
+//! The folder itself is locked beside it, with `flock`: a `lock` file that somebody deletes under a running node takes Java's
+//! lock with it, and must not let another node of ours in.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::disk;
 
@@ -50,6 +56,7 @@ impl std::error::Error for LockError {}
 #[derive(Debug)]
 pub struct StoreLock {
     _file: File,
+    _folder: File,
 }
 
 impl StoreLock {
@@ -68,10 +75,11 @@ impl StoreLock {
         }
         let file = disk::open_or_create(&path).map_err(failed)?;
         set(&file, &path, libc::F_WRLCK)?;
+        let folder = lock_folder(root, &path, FlockOperation::NonBlockingLockExclusive)?;
         if file.metadata().map_err(failed)?.len() == 0 {
             disk::write_at(&file, &path, b"lock", 0).map_err(failed)?;
         }
-        Ok(StoreLock { _file: file })
+        Ok(StoreLock { _file: file, _folder: folder })
     }
 
     /// Takes a shared lock on a store that is only to be read: no broker starts on it meanwhile, other readers may.
@@ -79,12 +87,28 @@ impl StoreLock {
     pub fn take_shared(root: &Path) -> Result<Option<StoreLock>, LockError> {
         let path = root.join("lock");
         let file = match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if root.is_dir() {
+                    lock_folder(root, &path, FlockOperation::NonBlockingLockShared)?;
+                }
+                return Ok(None);
+            }
             Err(source) => return Err(LockError::Io { path, source }),
             Ok(file) => file,
         };
         set(&file, &path, libc::F_RDLCK)?;
-        Ok(Some(StoreLock { _file: file }))
+        let folder = lock_folder(root, &path, FlockOperation::NonBlockingLockShared)?;
+        Ok(Some(StoreLock { _file: file, _folder: folder }))
+    }
+}
+
+/// Takes the folder's lock; `path` names the store's lock in errors. Not every file system locks folders (NFS does not): there
+/// the lock on the file has to do.
+fn lock_folder(root: &Path, path: &Path, kind: FlockOperation) -> Result<File, LockError> {
+    let folder = File::open(root).map_err(|source| LockError::Io { path: root.to_owned(), source })?;
+    match flock(&folder, kind) {
+        Err(Errno::WOULDBLOCK) => Err(LockError::Held { path: path.to_owned(), pid: None }),
+        _ => Ok(folder),
     }
 }
 
@@ -111,4 +135,24 @@ fn set(file: &File, path: &Path, kind: libc::c_int) -> Result<(), LockError> {
         }
         _ => LockError::Io { path, source },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_whose_lock_file_was_deleted_is_still_in_use() {
+        let root = tempfile::tempdir().unwrap();
+        let held = StoreLock::take(root.path()).unwrap();
+        std::fs::remove_file(root.path().join("lock")).unwrap();
+        assert!(matches!(StoreLock::take_shared(root.path()), Err(LockError::Held { .. })));
+        assert!(matches!(StoreLock::take(root.path()), Err(LockError::Held { .. })));
+        drop(held);
+        drop(StoreLock::take(root.path()).unwrap());
+        // Who only reads shares it.
+        let first = StoreLock::take_shared(root.path()).unwrap();
+        assert!(first.is_some() && StoreLock::take_shared(root.path()).unwrap().is_some());
+        assert!(matches!(StoreLock::take(root.path()), Err(LockError::Held { .. })));
+    }
 }

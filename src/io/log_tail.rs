@@ -20,6 +20,8 @@ use crate::types::PhyOffset;
 /// seconds. A consumer that is further behind reads from the device.
 const CHUNK_LEN: usize = 4 << 20;
 const CHUNKS: usize = 16;
+/// Bytes that are kept in all.
+pub const LOG_TAIL_LEN: u64 = (CHUNK_LEN * CHUNKS) as u64;
 
 /// What readers look at.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ mod lock;
 mod log_file;
 mod log_tail;
 mod over_faults;
+mod probe_file;
 mod raw_file;
 mod read_file;
 mod residency;
@@ -35,8 +36,9 @@ pub use files::{
 pub use guard::BrokenMap;
 pub use lock::{LockError, StoreLock};
 pub use log_file::{AppendMode, LogFile, SyncCall, ZERO_LEN};
-pub use log_tail::{LogTail, TailWriter};
+pub use log_tail::{LOG_TAIL_LEN, LogTail, TailWriter};
 pub use over_faults::over_faults;
+pub use probe_file::ProbeFile;
 pub use read_file::ReadFile;
 pub use segment::{Segment, SegmentSet};
 pub use shared_map::SharedMap;

@@ -22,18 +22,6 @@ struct Cachestat {
     nr_recently_evicted: u64,
 }
 
-/// Can all of `[at, at + len)` of a mapping be read without waiting for the disk? Asks `mincore` alone, which needs no
-/// descriptor; of a file that this process may write it tells the truth.
-pub fn is_filled(map: *const u8, at: u64, len: u64) -> bool {
-    let first = at / PAGE_LEN * PAGE_LEN;
-    let mut states = smallvec::SmallVec::<[u8; 256]>::from_elem(0, pages(at, len) as usize);
-    // SAFETY: `states` has one byte a page; mincore reports unmapped ranges as an error.
-    let asked = unsafe {
-        libc::mincore(map.add(first as usize) as *mut _, states.len() * PAGE_LEN as usize, states.as_mut_ptr())
-    };
-    len == 0 || (asked == 0 && states.iter().all(|state| *state & 1 == 1))
-}
-
 const SYS_CACHESTAT: libc::c_long = 451;
 const PAGE_LEN: u64 = 4096;
 
@@ -50,6 +38,12 @@ static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 pub fn is_resident(file: &File, map: *const u8, at: u64, len: u64) -> bool {
     let whole = pages(at, len) * PAGE_LEN;
     len == 0 || (cachestat_len(file, at, len).is_none_or(|cached| cached >= whole) && filled_len(map, at, len) >= whole)
+}
+
+/// The same for a mapping whose file is not open: asks `mincore` alone. Of a file that this process may write it tells the
+/// truth.
+pub fn is_filled(map: *const u8, at: u64, len: u64) -> bool {
+    len == 0 || filled_len(map, at, len) >= pages(at, len) * PAGE_LEN
 }
 
 fn pages(at: u64, len: u64) -> u64 {

@@ -10,12 +10,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use super::disk::{self, Change};
 use super::guard::{BrokenMap, Guard};
 use super::read_file::ReadFile;
 use super::{files, residency};
+
+const PAGE_LEN: u64 = 4096;
 
 /// The file, its mapping, and how far its blocks are reserved. Stores never go beyond that, so a full disk shows as an
 /// error of [`SharedMap::reserve`] and never as SIGBUS.
@@ -100,6 +102,23 @@ impl SharedMap {
             done => done?,
         }
         self.reserved.store(to, Ordering::Release);
+        Ok(())
+    }
+
+    /// As [`SharedMap::reserve`], and has what is reserved anew in memory and ready for stores, so that the owner's core does
+    /// not stop for it. Blocking.
+    ///
+    /// # Errors
+    /// The reservation's own.
+    pub fn reserve_in_memory(&self, to: u64) -> io::Result<()> {
+        let from = self.reserved() / PAGE_LEN * PAGE_LEN;
+        self.reserve(to)?;
+        // Both are hints: where the kernel takes none, the stores bring the pages in. A fault is to bring in its own page and
+        // not all that the device reads ahead, which for a queue that grows slowly is megabytes of zeros.
+        let _ = self.map.advise(Advice::Random);
+        if let Some(len) = self.reserved().checked_sub(from).filter(|len| *len > 0) {
+            let _ = self.map.advise_range(Advice::PopulateWrite, from as usize, len as usize);
+        }
         Ok(())
     }
 
@@ -248,6 +267,21 @@ mod tests {
         assert_eq!(map.last_nonzero(0).unwrap(), Some(4093));
         assert_eq!(descriptors_of(dir.path()), 0);
         assert_eq!(std::fs::read(&path).unwrap()[4090..4094], *b"unit");
+    }
+
+    #[test]
+    fn what_is_reserved_is_in_memory_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("00000000000000000000");
+        let map = SharedMap::open(&path, 6 << 20).unwrap();
+        let pages = || (0..map.len()).step_by(4096).filter(|at| map.is_resident(*at, 1)).count();
+        map.reserve_in_memory(8192).unwrap();
+        assert!(map.is_resident(0, 8192));
+        // SAFETY: the test owns the file.
+        unsafe { map.write(20, b"unit") };
+        assert_eq!(pages(), 2);
+        map.reserve_in_memory(10_000).unwrap();
+        assert_eq!((map.bytes(20, 4), pages()), (b"unit".as_slice(), 3));
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! How long a block takes to stable storage by each of the two calls. Blocking; at a store's first start.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use memmap2::MmapMut;
-
 use super::disk;
+use super::log_file::{AppendMode, SyncCall};
+use super::probe_file::ProbeFile;
 
 const BLOCK_LEN: usize = 4096;
 /// Writes by each call, and when to be content with fewer. One pair is made in any case.
@@ -32,27 +30,19 @@ pub struct SyncTimes {
 /// Whatever the file system says; a file may then be left over, which the next call removes.
 pub fn time_sync_calls(path: &Path, direct: bool) -> io::Result<SyncTimes> {
     disk::remove_if_present(path)?;
-    let file = disk::create_new(path)?;
-    disk::write_at(&file, path, &vec![0; 2 * WRITES * BLOCK_LEN], 0)?;
-    disk::sync(&file, path)?;
-    let open = |flags: i32| OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
-    let open_direct = |flags: i32| match open(flags | if direct { libc::O_DIRECT } else { 0 }) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => open(flags),
-        opened => opened,
+    let len = (2 * WRITES * BLOCK_LEN) as u64;
+    let open = |mode: AppendMode| ProbeFile::create(path, len, mode, BLOCK_LEN);
+    let mut file = match open(if direct { AppendMode::Dma } else { AppendMode::Buffered }) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => open(AppendMode::Buffered)?,
+        opened => opened?,
     };
-    let (plain, durable) = (open_direct(0)?, open_direct(libc::O_DSYNC)?);
-    // Of whole pages, as direct access wants it.
-    let mut block = MmapMut::map_anon(BLOCK_LEN)?;
-    block.fill(b'k');
+    file.write_zeros(0, len)?;
     let (mut by_write, mut by_call) = (Vec::new(), Vec::new());
     let began = Instant::now();
     while by_call.len() < WRITES && (by_call.is_empty() || began.elapsed() < TIME_MAX) {
         let at = (2 * by_call.len() * BLOCK_LEN) as u64;
-        by_write.push(timed(|| disk::write_through_at(&durable, path, &block, at))?);
-        by_call.push(timed(|| {
-            disk::write_at(&plain, path, &block, at + BLOCK_LEN as u64)?;
-            disk::sync(&plain, path)
-        })?);
+        by_write.push(timed(|| file.commit(at, BLOCK_LEN, SyncCall::ODsync))?);
+        by_call.push(timed(|| file.commit(at + BLOCK_LEN as u64, BLOCK_LEN, SyncCall::Fdatasync))?);
     }
     disk::remove_if_present(path)?;
     Ok(SyncTimes {

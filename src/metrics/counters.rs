@@ -36,6 +36,8 @@ pub struct Counters {
     pub cold_reads_queued: Counter,
     /// And the ones that were refused, since too many of their group waited, or too much was read for their connection.
     pub cold_reads_refused: Counter,
+    /// Gets of scans of old messages that waited, so that others find the core free.
+    pub scan_gets_paced: Counter,
     /// Regions of the log that are damaged and stepped over; counted once, when the store is opened.
     pub damaged_regions: Counter,
     /// KiB asked of the page cache ahead of groups that scan the log, and dropped from it behind them.
@@ -68,6 +70,7 @@ impl fmt::Display for Counters {
             ("unshown_stalls", &self.unshown_stalls),
             ("cold_reads", &self.cold_reads),
             ("cold_reads_queued", &self.cold_reads_queued),
+            ("scan_gets_paced", &self.scan_gets_paced),
             ("damaged_regions", &self.damaged_regions),
             ("cold_reads_refused", &self.cold_reads_refused),
             ("read_ahead_kib", &self.read_ahead_kib),

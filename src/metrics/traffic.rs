@@ -92,6 +92,11 @@ impl Traffic {
         }
     }
 
+    /// Puts that were stored and gets so far.
+    pub fn requests(&self) -> u64 {
+        self.puts.get() + self.gets_found.get() + self.gets_missed.get()
+    }
+
     /// A get that had to read from the disk took so long.
     pub fn note_get_time(&self, took_us: u64) {
         self.get_us_max.raise(took_us);

@@ -101,14 +101,6 @@ pub fn ports(addrs: &[(SocketAddr, &'static str)]) -> Result<Vec<PortClaim>, Nod
     addrs.iter().map(claim).collect()
 }
 
-/// Bytes of memory that count: the machine's, or the control group's if that is less.
-pub fn memory_len() -> u64 {
-    let info = rustix::system::sysinfo();
-    let machine = info.totalram * u64::from(info.mem_unit.max(1));
-    let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
-    group.map_or(machine, |limit: u64| limit.min(machine))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -46,6 +46,8 @@ const HISTORY_INTERVAL: Duration = Duration::from_secs(1);
 const DELETIONS_MAX: usize = 1024;
 /// Pause between two folders of a deleted topic.
 const REMOVE_PAUSE: Duration = Duration::from_millis(10);
+/// Requests for the node's state that wait for a look; more are told that the node is busy.
+const INFO_ASKED_MAX: usize = 1024;
 /// Failures to save are told this often, in ms.
 const QUIET_MS: u64 = 10_000;
 /// The name server's settings; ours, since Java keeps them elsewhere.
@@ -76,6 +78,10 @@ pub struct ControlCore {
     unsaved: RefCell<Unsaved>,
     /// Does [`ControlCore::save_rounds`] run?
     saving: Cell<bool>,
+    /// Requests 28 without an answer, at most [`INFO_ASKED_MAX`].
+    info_asked: RefCell<Vec<InfoAsked>>,
+    /// Does [`ControlCore::tell_info_rounds`] run?
+    telling_info: Cell<bool>,
     /// No failure to save is told before this (steady ms).
     quiet_until: Cell<u64>,
 }
@@ -85,6 +91,13 @@ struct Deletion {
     topic: String,
     conn: ConnId,
     oneway: bool,
+    opaque: i32,
+    header_type: HeaderType,
+}
+
+/// One request for the node's state.
+struct InfoAsked {
+    conn: ConnId,
     opaque: i32,
     header_type: HeaderType,
 }
@@ -136,6 +149,8 @@ impl ControlCore {
             queues,
             unsaved: RefCell::default(),
             saving: Cell::new(false),
+            info_asked: RefCell::default(),
+            telling_info: Cell::new(false),
             quiet_until: Cell::new(0),
         })
     }
@@ -153,7 +168,9 @@ impl ControlCore {
         self.push(outcome.pushes);
         match outcome.upkeep {
             Some(Upkeep::DeleteExpired) => self.expiry.delete_expired(),
-            Some(Upkeep::TrimQueues) => self.expiry.trim_queues(),
+            Some(Upkeep::TrimQueues) => {
+                glommio::spawn_local(Rc::clone(&self.expiry).trim_queues()).detach();
+            }
             None => {}
         }
         let (oneway, opaque, header_type) = (command.is_oneway(), command.opaque, command.header_type);
@@ -187,17 +204,38 @@ impl ControlCore {
     }
 
     /// Answers request 28. It asks the file systems and reads the oldest message, neither of which may hold the core.
+    /// Whoever asks meanwhile shares the next look.
     fn tell_runtime_info(self: &Rc<Self>, conn: ConnId, command: &Command<'_>) {
-        let (oneway, opaque, header_type) = (command.is_oneway(), command.opaque, command.header_type);
-        let this = Rc::clone(self);
-        glommio::spawn_local(async move {
-            let table = this.runtime_info().await;
-            if !oneway {
-                let answer = Response::ok().body(KvTable { table }.encode());
-                this.with_output(conn, &mut |out| answer.encode(out, header_type, opaque, this.profile.version()));
+        if command.is_oneway() {
+            return;
+        }
+        let asked = InfoAsked { conn, opaque: command.opaque, header_type: command.header_type };
+        if self.info_asked.borrow().len() >= INFO_ASKED_MAX {
+            let busy = Response::fail(response::SYSTEM_BUSY, "too many ask for the node's state; ask again");
+            return self.tell(&asked, &busy);
+        }
+        self.info_asked.borrow_mut().push(asked);
+        if !self.telling_info.replace(true) {
+            glommio::spawn_local(Rc::clone(self).tell_info_rounds()).detach();
+        }
+    }
+
+    /// Answers until nobody asks.
+    async fn tell_info_rounds(self: Rc<Self>) {
+        loop {
+            let asked = self.info_asked.take();
+            if asked.is_empty() {
+                break;
             }
-        })
-        .detach();
+            let answer = Response::ok().body(KvTable { table: self.runtime_info().await }.encode());
+            asked.iter().for_each(|asked| self.tell(asked, &answer));
+        }
+        self.telling_info.set(false);
+    }
+
+    fn tell(&self, asked: &InfoAsked, answer: &Response) {
+        let version = self.profile.version();
+        self.with_output(asked.conn, &mut |out| answer.encode(out, asked.header_type, asked.opaque, version));
     }
 
     async fn runtime_info(&self) -> std::collections::BTreeMap<String, String> {

@@ -6,14 +6,18 @@
 mod checks;
 mod control_core;
 mod error;
+mod heartbeat;
 mod helper;
+mod memory;
 mod mesh;
+mod notify;
 mod placement;
 mod run;
 mod shard_core;
 mod writer_core;
 
-pub use checks::{HostWarnings, memory_len};
+pub use checks::HostWarnings;
 pub use error::NodeError;
+pub use memory::memory_len;
 pub use placement::Placement;
 pub use run::{run, store_settings};

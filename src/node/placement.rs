@@ -47,7 +47,19 @@ impl Placement {
 
     /// How many executors there are.
     pub fn executors(&self) -> usize {
-        self.shards.len() + usize::from(!self.shards.contains(&self.writer))
+        self.shards.len() + usize::from(self.writer_has_its_own())
+    }
+
+    /// Name and core of each executor, in the order in which they start.
+    pub fn roles(&self) -> Vec<(String, usize)> {
+        let writer = self.writer_has_its_own().then(|| ("writer".to_owned(), self.writer));
+        let shards = self.shards.iter().enumerate().map(|(shard, core)| (format!("shard {shard}"), *core));
+        writer.into_iter().chain(shards).collect()
+    }
+
+    /// Has the writer an executor for itself?
+    pub fn writer_has_its_own(&self) -> bool {
+        !self.shards.contains(&self.writer)
     }
 
     /// Do the writer and a shard share a core, and so an executor?

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -14,8 +14,11 @@ use signal_hook::iterator::Signals;
 use super::checks::{self, HostWarnings};
 use super::control_core::{KV_CONFIG, Registry};
 use super::error::NodeError;
+use super::heartbeat::{Heart, Heartbeats};
 use super::helper::{Helper, Nice};
+use super::memory::{self, MemoryLimit};
 use super::mesh;
+use super::notify::Notify;
 use super::placement::Placement;
 use super::shard_core::{self, ControlParts, ShardParts};
 use super::writer_core::{self, WriterParts};
@@ -30,8 +33,8 @@ use crate::log::Checksums;
 use crate::log::{DiskRule, RetentionRule};
 use crate::net::{NetLimits, StallTimes};
 use crate::store::{
-    self, Closing, DiskWatch, ExpirySettings, FlushMode, OpenedStore, ReadSettings, StorePlace, StoreSettings,
-    WriterRings,
+    self, Closing, DiskWatch, ExpirySettings, FlushMode, Health, OpenError, OpenedStore, Opening, ReadSettings,
+    StorePlace, StoreSettings, WriterRings,
 };
 use crate::tuning::settings::memlock;
 use crate::types::ShardId;
@@ -40,8 +43,6 @@ use crate::types::ShardId;
 const SUBMIT_RING_LEN: usize = 1024;
 /// Batches of units (or keys) on their way to a builder; a full ring makes the writer wait.
 const DISPATCH_RING_LEN: usize = 64;
-/// A beat of every executor: glommio has been seen to park beside runnable tasks, and a timer ends that.
-const HEARTBEAT: Duration = Duration::from_millis(100);
 /// A stop that takes longer is given up; the next start then recovers.
 const STOP_LIMIT: Duration = Duration::from_secs(9);
 
@@ -50,20 +51,50 @@ const STOP_LIMIT: Duration = Duration::from_secs(9);
 /// # Errors
 /// See [`NodeError`].
 pub fn run(config: Config, warnings: HostWarnings) -> Result<(), NodeError> {
-    let started = Instant::now();
     ignore_file_size_signal();
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| NodeError::Host(error.to_string()))?;
+    let no_signals = |error: std::io::Error| NodeError::Host(format!("signals cannot be caught: {error}"));
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(no_signals)?;
+    // Until the store is open nobody asks for signals; a recovery looks at this.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(no_signals)?;
+    }
+    let opening = Arc::new(Opening::new(stop));
+    let notify = Notify::start(Arc::clone(&opening)).map_err(NodeError::Host)?;
+    let outcome = match live(config, warnings, &mut signals, &opening, &notify) {
+        Err(NodeError::Store(stopped @ OpenError::Stopped)) => {
+            eprintln!("kerolox: {stopped}");
+            Ok(())
+        }
+        outcome => outcome,
+    };
+    notify.end(outcome.as_ref().err().map(NodeError::to_string));
+    outcome
+}
+
+/// The life of a node whose signals are caught.
+fn live(
+    config: Config,
+    warnings: HostWarnings,
+    signals: &mut Signals,
+    opening: &Opening,
+    notify: &Notify,
+) -> Result<(), NodeError> {
+    let started = Instant::now();
     let usable = checks::usable_cores();
     let placement =
         Placement::choose(&usable, config.cores.writer, config.cores.shards.as_deref()).map_err(NodeError::Host)?;
     let shard_count = placement.shards.len();
+    let limit = MemoryLimit::of_this_process();
+    let (config, notices) = memory::fit(config, &limit, placement.executors()).map_err(NodeError::Host)?;
+    notices.iter().for_each(|notice| tracing::warn!("{notice}"));
     checks::host(&config.store.root, &placement, warnings)?;
     let open_files_max = checks::raise_open_files();
     let listen = listen_addrs(&config);
     let _ports = checks::ports(&listen)?;
     let advertised = advertised(&config)?;
 
-    let opened = store::open(store_settings(&config, advertised), checks::memory_len())?;
+    let opened = store::open(store_settings(&config, advertised), limit.len, opening)?;
     checks::open_files(open_files_max, placement.executors())?;
     let quiet_core = *placement.shards.last().expect("there is a shard");
     let start_helper = |name, nice| {
@@ -166,14 +197,23 @@ pub fn run(config: Config, warnings: HostWarnings) -> Result<(), NodeError> {
     };
 
     let spin = Duration::from_micros(u64::from(config.cores.spin_us));
-    let executors = start(&placement, writer, shards, spin)?;
+    let heartbeats = Heartbeats::new(&placement);
+    let executors = start(&placement, writer, shards, spin, &heartbeats)?;
     tracing::info!(
         listen = %config.net.listen, ms = started.elapsed().as_millis() as u64,
         writer_core = placement.writer, shard_cores = ?placement.shards, "ready"
     );
     eprintln!("kerolox: ready on {}, data in {}", config.net.listen, layout.root().display());
 
-    wait_for_signal(&mut signals, &executors);
+    let (ready, health) =
+        (format!("ready on {}, data in {}", config.net.listen, layout.root().display()), Arc::clone(&shared));
+    notify.ready(&heartbeats, move || match health.health() {
+        Health::Ok => ready.clone(),
+        other => other.to_string(),
+    });
+
+    wait_for_signal(signals, &executors);
+    notify.stopping();
     let stop_began = Instant::now();
     eprintln!("kerolox: stopping");
     shared.stop_puts();
@@ -207,20 +247,19 @@ fn start(
     writer: WriterParts,
     shards: Vec<ShardParts>,
     spin: Duration,
+    heartbeats: &Arc<Heartbeats>,
 ) -> Result<Vec<Executor>, NodeError> {
     let mut executors = Vec::new();
     let mut writer = Some(writer);
-    if !placement.shards.contains(&placement.writer) {
+    if placement.writer_has_its_own() {
         let parts = writer.take().expect("not used yet");
-        executors.push(spawn("writer".into(), placement.writer, spin, move |ready| async move {
+        executors.push(spawn(heartbeats.heart(0), spin, move |ready| async move {
             writer_core::run(parts, ready).await.map(|()| Vec::new())
         })?);
     }
     for parts in shards {
-        let core = placement.shards[parts.shard.index()];
-        let role = format!("shard {}", parts.shard);
         let writer = if placement.shares_writer_core(parts.shard) { writer.take() } else { None };
-        executors.push(spawn(role, core, spin, move |ready| async move {
+        executors.push(spawn(heartbeats.heart(executors.len()), spin, move |ready| async move {
             let Some(writer) = writer else { return shard_core::run(parts, ready).await };
             // One executor for both: the rings work within a core, too.
             let (opened, is_open) = flume::bounded(1);
@@ -236,14 +275,14 @@ fn start(
 }
 
 fn spawn<F>(
-    role: String,
-    core: usize,
+    heart: Heart,
     spin: Duration,
     body: impl FnOnce(Box<dyn FnOnce()>) -> F + Send + 'static,
 ) -> Result<Executor, NodeError>
 where
     F: Future<Output = Result<Vec<Arc<SharedMap>>, String>> + 'static,
 {
+    let (role, core) = heart.of();
     let failed = |why: String| NodeError::Executor { role: role.clone(), why };
     let (ready_tx, ready) = flume::bounded::<()>(1);
     let (alive_tx, alive) = flume::bounded::<()>(0);
@@ -256,12 +295,7 @@ where
             let _alive = alive_tx;
             // The first timer of a process is slow; better now than in a message's way.
             io::sleep(Duration::from_millis(1)).await;
-            glommio::spawn_local(async {
-                loop {
-                    io::sleep(HEARTBEAT).await;
-                }
-            })
-            .detach();
+            glommio::spawn_local(heart.run()).detach();
             body(Box::new(move || told(&ready_tx))).await
         })
         .map_err(|error| failed(error.to_string()))?;
@@ -404,6 +438,7 @@ fn read_settings(read: &ReadConfig) -> ReadSettings {
         queue_files_max: read.queue_files_max as usize,
         query_count_max: read.query_max as usize,
         cold_reads_per_group: read.cold_reads_per_group as usize,
+        scan_core_percent: read.scan_core_percent,
     }
 }
 

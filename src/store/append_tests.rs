@@ -15,6 +15,7 @@ use glommio::{LocalExecutor, Task};
 
 use super::builder::Builder;
 use super::open::{Closing, OpenedStore, close, open};
+use super::opening::Opening;
 use super::queues::QueueView;
 use super::reader::{GetStatus, ShardStore};
 use super::scans::Reader;
@@ -121,7 +122,7 @@ struct Running {
 
 impl Running {
     async fn start(settings: &StoreSettings) -> Running {
-        let opened = open(settings.clone(), 1 << 30).unwrap();
+        let opened = open(settings.clone(), 1 << 30, &Opening::unstopped()).unwrap();
         let OpenedStore { lock, layout, shared, mut queues, index_files, writer_start, checkpoint, .. } = opened;
         let views: Vec<_> = (0..QUEUES).map(|id| queues.queue(&QueueKey::new("T", id))).collect();
         let blocking = Blocking::new(|job| job());

@@ -220,7 +220,12 @@ impl Builder {
             let more = reserved.clamp(RESERVE_LEN_MIN, RESERVE_LEN_MAX);
             let to = reserved.max(used) + more;
             // The folder of a deleted topic is moved away on this thread.
-            let reserve = move || if view.is_gone() { Ok(()) } else { file.map().reserve(to) };
+            let reserve = move || {
+                if view.is_gone() {
+                    return Ok(());
+                }
+                file.map().reserve_in_memory(to)
+            };
             return self.blocking.run_for_appends(reserve).await;
         }
         let len = self.shared.settings.consumequeue_len;
@@ -238,7 +243,7 @@ impl Builder {
                 }
                 let map = SharedMap::open(&path, len)?;
                 let used = (next.0 - first.0) * UNIT_LEN as u64;
-                map.reserve(used + RESERVE_LEN_MIN)?;
+                map.reserve_in_memory(used + RESERVE_LEN_MIN)?;
                 Ok::<_, io::Error>(Some(Arc::new(UnitFile::new(first, map))))
             })
             .await?;

@@ -15,6 +15,7 @@ use glommio::{LocalExecutor, Task};
 use super::builder::Builder;
 use super::index_builder::IndexBuilder;
 use super::open::{Closing, OpenedStore, close, open};
+use super::opening::Opening;
 use super::queues::QueueView;
 use super::reader::{GetStatus, ShardStore};
 use super::scans::Reader;
@@ -53,7 +54,7 @@ struct Live {
 
 impl Live {
     async fn start(settings: &StoreSettings) -> Live {
-        let opened = open(settings.clone(), 1 << 30).unwrap();
+        let opened = open(settings.clone(), 1 << 30, &Opening::unstopped()).unwrap();
         let OpenedStore { lock, layout, shared, mut queues, index_files, writer_start, checkpoint, .. } = opened;
         let queue = queues.queue(&QueueKey::new("T", 0));
         let blocking = Blocking::new(|job| job());

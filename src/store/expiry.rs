@@ -66,6 +66,8 @@ pub struct Expiry {
     trimmed_to: Cell<PhyOffset>,
     /// It was said that segments stay since derived data is in doubt.
     told_doubt: Cell<bool>,
+    /// Does [`Expiry::trim_queues`] run?
+    trimming: Cell<bool>,
     asked: Cell<bool>,
     asked_wake: LocalWake,
 }
@@ -102,6 +104,7 @@ impl Expiry {
             age: Cell::new(None),
             trimmed_to: Cell::new(PhyOffset(0)),
             told_doubt: Cell::new(false),
+            trimming: Cell::new(false),
             asked: Cell::new(false),
             asked_wake: LocalWake::default(),
         })
@@ -114,11 +117,16 @@ impl Expiry {
         self.asked_wake.wake();
     }
 
-    /// Somebody asks for consume queue and index files that lead to nothing to be deleted.
-    pub fn trim_queues(self: &Rc<Self>) {
+    /// Somebody asks for consume queue and index files that lead to nothing to be deleted: shards are told, and index files
+    /// are gone when this ends.
+    pub async fn trim_queues(self: Rc<Self>) {
+        // However many ask, one at a time: that one does it for all.
+        if self.trimming.replace(true) {
+            return;
+        }
         (self.on_log_moved)();
-        let this = Rc::clone(self);
-        glommio::spawn_local(async move { this.index.expire(this.shared.segments.min()).await }).detach();
+        self.index.expire(self.shared.segments.min()).await;
+        self.trimming.set(false);
     }
 
     /// Runs until the executor ends.

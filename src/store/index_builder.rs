@@ -176,7 +176,7 @@ impl IndexBuilder {
         {
             let file = Arc::clone(file);
             let to = file.reserved().max(index_file::unit_at(slots, 0)) + RESERVE_LEN;
-            return self.blocking.run_for_appends(move || file.reserve(to)).await;
+            return self.blocking.run_for_appends(move || file.reserve_in_memory(to)).await;
         }
         if let Some(full) = last {
             // The next one may be on stable storage first otherwise, and nobody would miss the one before it.
@@ -213,7 +213,7 @@ impl IndexBuilder {
             let used = index_file::unit_at(slots, next_unit);
             if used + RESERVE_AHEAD_LEN > file.reserved() && file.reserved() < file.len() as u64 {
                 let to = file.reserved() + RESERVE_LEN;
-                let _ = self.blocking.run_for_appends(move || file.reserve(to)).await;
+                let _ = self.blocking.run_for_appends(move || file.reserve_in_memory(to)).await;
             }
         }
     }
@@ -406,7 +406,7 @@ pub fn make_file(dir: &Path, slots: u32, units: u32) -> io::Result<SharedMap> {
         created = created.plus_ms(1);
     };
     let file = SharedMap::open(&path, index_file::file_len(slots, units))?;
-    file.reserve(index_file::unit_at(slots, 0) + RESERVE_LEN)?;
+    file.reserve_in_memory(index_file::unit_at(slots, 0) + RESERVE_LEN)?;
     // SAFETY: nobody else knows the file yet.
     let bytes = unsafe { file.whole_mut() };
     IndexFileMut::create(bytes, slots, units)

@@ -13,6 +13,7 @@ use super::clean_stop::{first_in_files, forget_clean_stop, found_at_start};
 use super::config_store::{self, ConfigTables};
 use super::layout::Layout;
 use super::open_error::{OpenError, Remedy, io_at};
+use super::opening::Opening;
 use super::progress::{Progress, Saved};
 use super::quarantine::{self, DamagedRegions, Region};
 use super::queue_folders::sync_queue_folders;
@@ -49,8 +50,8 @@ pub struct OpenedStore {
 ///
 /// # Errors
 /// See [`OpenError`].
-pub fn open(settings: StoreSettings, memory_len: u64) -> Result<OpenedStore, OpenError> {
-    open_saving(settings, memory_len, recovery::SAVE_INTERVAL)
+pub fn open(settings: StoreSettings, memory_len: u64, opening: &Opening) -> Result<OpenedStore, OpenError> {
+    open_saving(settings, memory_len, recovery::SAVE_INTERVAL, opening)
 }
 
 /// The same; a recovery saves how far it got each `save_interval`.
@@ -58,9 +59,10 @@ pub(super) fn open_saving(
     settings: StoreSettings,
     memory_len: u64,
     save_interval: Duration,
+    opening: &Opening,
 ) -> Result<OpenedStore, OpenError> {
     let lock = StoreLock::take(&settings.root)?;
-    open_locked(settings, lock, memory_len, save_interval)
+    open_locked(settings, lock, memory_len, save_interval, opening)
 }
 
 /// The same for who has the lock.
@@ -69,6 +71,7 @@ pub(super) fn open_locked(
     lock: StoreLock,
     memory_len: u64,
     save_interval: Duration,
+    opening: &Opening,
 ) -> Result<OpenedStore, OpenError> {
     let layout = Layout::new(&settings.root);
     refuse_foreign(&layout)?;
@@ -97,6 +100,7 @@ pub(super) fn open_locked(
             saved,
             abort: &abort,
             save_interval,
+            opening,
         };
         let topics = (!unclean).then_some(&tables.topics);
         match recovery.find(&start, segments.clone(), topics, &births, &mut quarantined) {
@@ -163,6 +167,7 @@ struct Before<'a> {
     saved: Saved,
     abort: &'a Option<String>,
     save_interval: Duration,
+    opening: &'a Opening,
 }
 
 /// How the store was left.
@@ -195,9 +200,9 @@ impl Before<'_> {
         births: &Births,
         quarantined: &mut Vec<Region>,
     ) -> Result<Found, OpenError> {
-        let Before { layout, settings, .. } = self;
+        let Before { layout, settings, opening, .. } = self;
         let ends = if start.stopped.is_some() { Ends::Noted } else { Ends::Looked };
-        let mut queues = recovery::load_queues(layout, settings, births, ends)?;
+        let mut queues = recovery::load_queues(layout, settings, births, ends, opening)?;
         let mut index = recovery::load_index(layout, settings, start.unclean)?;
         let is_as_left = |stopped: &Progress| {
             stopped.clean == Some(found_at_start(&queues, &index))
@@ -216,7 +221,7 @@ impl Before<'_> {
         // What the disk does not give of the log's end reads as zeros.
         let clean = clean.filter(|_| !segments.iter().any(|segment| segment.is_broken()));
         if clean.is_none() && ends == Ends::Noted {
-            queues = recovery::load_queues(layout, settings, births, Ends::Looked)?;
+            queues = recovery::load_queues(layout, settings, births, Ends::Looked, opening)?;
         }
         // After a clean stop whose derived files are not as it left them, nobody knows what is missing. After a crash the
         // saved positions bound it, unless whole queues are gone, or the beginning of one: a log from which nothing has
@@ -258,6 +263,7 @@ impl Before<'_> {
                     index: &mut index,
                     quarantined,
                     save_interval: self.save_interval,
+                    opening,
                 })
             })??,
         };

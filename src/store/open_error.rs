@@ -62,6 +62,8 @@ pub enum OpenError {
         path: PathBuf,
         why: String,
     },
+    /// It was told to end before the store was open; everything is as after a kill at that moment.
+    Stopped,
 }
 
 /// What to do about a damaged file.
@@ -134,6 +136,7 @@ impl fmt::Display for OpenError {
             OpenError::Config { path, why } => {
                 write!(f, "{}: {why}, and no readable .bak beside it; repair or remove the file", path.display())
             }
+            OpenError::Stopped => f.write_str("stopped before the store was open; the next start goes on from there"),
         }
     }
 }

@@ -21,6 +21,7 @@ use super::cold_reads::ColdReads;
 use super::index_builder::{IndexBuilder, QUERY_COUNT_MAX};
 use super::queues::{QueueView, UnitRun};
 use super::read_error::ReadError;
+use super::scan_pace::ScanPace;
 use super::scans::{CacheOrder, PageCache, Reader, Scans};
 use super::shared::{Health, PutFlush, Shared};
 use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
@@ -126,6 +127,7 @@ struct Inner {
     unreadable: Unreadable,
     queries: Places,
     scans: RefCell<Scans>,
+    pace: RefCell<ScanPace>,
     /// Carries out what the page cache is told.
     cache_thread: Blocking,
     cache_orders: Arc<AtomicUsize>,
@@ -144,6 +146,7 @@ impl ShardStore {
                 cold: ColdReads::new(Arc::clone(&shared)),
                 unreadable: Unreadable::default(),
                 scans: RefCell::new(Scans::new(Arc::clone(&shared.scan_places))),
+                pace: RefCell::new(ScanPace::new(shared.settings.read.scan_core_percent)),
                 queries: Places::new(QUERIES_MAX),
                 cache_orders: Arc::default(),
                 shared,
@@ -640,6 +643,23 @@ impl Found {
             out.truncate(start);
         }
         copied
+    }
+
+    /// A pause that `reader` has to make before it gets these records, since it scans old messages and others use the core.
+    /// To be asked once a get, before that is counted.
+    pub fn pause(&self, reader: &Reader) -> Option<impl Future<Output = ()> + use<>> {
+        let inner = &self.inner;
+        let first = self.pieces.first()?;
+        if inner.scans.borrow().is_empty() || !inner.scans.borrow().is_scanning(reader, first.phy) {
+            return None;
+        }
+        let requests = inner.submitter.traffic().requests();
+        let wait = inner.pace.borrow_mut().on_get(self.len as u64, requests, crate::io::steady_us());
+        if wait.is_zero() {
+            return None;
+        }
+        inner.shared.counters.scan_gets_paced.add(1);
+        Some(crate::io::sleep(wait))
     }
 
     /// Tells that `reader` got these records from memory: it may be one that scans the log.

@@ -12,6 +12,7 @@ use super::clean_stop::forget_clean_stop;
 use super::layout::Layout;
 use super::open::{Closing, close, open_locked};
 use super::open_error::{OpenError, io_at};
+use super::opening::Opening;
 use super::quarantine::{self, Region};
 use super::queues::{QueueView, UnitFile, queue_dir};
 use super::recovery::{SAVE_INTERVAL, store_unit};
@@ -61,7 +62,7 @@ pub fn rebuild(settings: StoreSettings, plan: &RebuildPlan, memory_len: u64) -> 
     let before = quarantine::list(&layout)?;
     forget_clean_stop(&layout, plan.queue_count)?;
     aside.fill()?;
-    let mut opened = match open_locked(settings.clone(), lock, memory_len, SAVE_INTERVAL) {
+    let mut opened = match open_locked(settings.clone(), lock, memory_len, SAVE_INTERVAL, &Opening::unstopped()) {
         Ok(opened) => opened,
         Err(error) => {
             let _lock = StoreLock::take(layout.root())?;

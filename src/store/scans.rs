@@ -173,6 +173,12 @@ impl Scans {
         }
     }
 
+    /// Is what `reader` reads at `from` a part of a scan of its?
+    pub(super) fn is_scanning(&self, reader: &Reader, from: PhyOffset) -> bool {
+        let mut scans = self.by_reader.get(reader).into_iter().flatten();
+        scans.any(|scan| scan.reads >= READS_MIN && scan.continues(from))
+    }
+
     fn begin(&mut self, reader: &Reader, at: PhyOffset, orders: &mut Vec<CacheOrder>) {
         let of_reader = self.by_reader.get(reader).map_or(0, Vec::len);
         let oldest = if of_reader >= SCANS_OF_READER_MAX {

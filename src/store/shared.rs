@@ -200,6 +200,8 @@ pub struct ReadSettings {
     pub query_count_max: usize,
     /// Reads of one consumer group under way on a core, of what is not in memory.
     pub cold_reads_per_group: usize,
+    /// What scans of old messages may take of a shard core's time while others use it, %.
+    pub scan_core_percent: u64,
 }
 
 impl Default for ReadSettings {
@@ -214,6 +216,7 @@ impl Default for ReadSettings {
             queue_files_max: 1,
             query_count_max: 32,
             cold_reads_per_group: 4,
+            scan_core_percent: 25,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tempfile::TempDir;
 use super::layout::Layout;
 use super::open::{Closing, OpenedStore, close, open, open_saving, save_checkpoint};
 use super::open_error::OpenError;
+use super::opening::Opening;
 use super::progress::Progress;
 use super::quarantine::{self, region_unit};
 use super::queues::queue_dir;
@@ -319,7 +321,7 @@ impl TestStore {
     }
 
     pub fn open(&self) -> Result<OpenedStore, OpenError> {
-        open(self.settings.clone(), 1 << 30)
+        open(self.settings.clone(), 1 << 30, &Opening::unstopped())
     }
 
     /// The same with a recovery that saves how far it is as often as it can, in a process that is killed at its `n`th
@@ -336,7 +338,29 @@ impl TestStore {
             }
         }
         let _watch = Watch::start(Rc::new(Killed { changes: Cell::new(0), at: n }));
-        open_saving(self.settings.clone(), 1 << 30, Duration::ZERO)
+        open_saving(self.settings.clone(), 1 << 30, Duration::ZERO, &Opening::unstopped())
+    }
+
+    /// The same in a process that is told to end at its `n`th change of a file, and that goes on until it looks.
+    pub fn open_stopped_at(&self, n: u64) -> Result<OpenedStore, OpenError> {
+        struct Told {
+            changes: Cell<u64>,
+            at: u64,
+            stop: Arc<AtomicBool>,
+        }
+        impl Tap for Told {
+            fn ask(&self, _: &Change<'_>) -> io::Result<Answer> {
+                self.changes.set(self.changes.get() + 1);
+                if self.changes.get() > self.at {
+                    self.stop.store(true, Ordering::Relaxed);
+                }
+                Ok(Answer::Do)
+            }
+        }
+        let stop = Arc::new(AtomicBool::new(n == 0));
+        let opening = Opening::new(Arc::clone(&stop));
+        let _watch = Watch::start(Rc::new(Told { changes: Cell::new(0), at: n, stop }));
+        open_saving(self.settings.clone(), 1 << 30, Duration::ZERO, &opening)
     }
 
     /// Why it cannot be opened, seeing to it that no byte was changed.

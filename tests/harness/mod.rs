@@ -92,6 +92,20 @@ impl Node {
         node
     }
 
+    /// Starts a node with a settings file as it is; flags give it addresses of its own, and `flags` say what else they change.
+    /// Its directory, unless they change it, is what the file says. Not for tests that start it again.
+    pub fn of_file(settings: &str, flags: &[&str]) -> Node {
+        let dir = TempDir::new().expect("a directory for the node");
+        fs::write(dir.path().join("kerolox.toml"), settings).expect("the node's settings");
+        let (broker, name_server) = (free_address_with_vip(), free_address());
+        let mut program = program(dir.path());
+        program.args(["--listen", &broker.to_string(), "--namesrv", &name_server.to_string()]).args(flags);
+        let child = program.spawn().expect("the built node starts");
+        let mut node = Node { child, dir, broker, name_server };
+        node.wait_until_ready(0);
+        node
+    }
+
     /// Where its data lies.
     pub fn root(&self) -> PathBuf {
         self.dir.path().join("data")
@@ -163,7 +177,14 @@ impl Node {
 
     /// Starts a process on the same data and ports without waiting for it, for tests that kill it while it starts.
     pub fn spawn_again(&self) -> Child {
-        program(self.dir.path()).spawn().expect("the built node starts")
+        self.spawn_prepared(|_| {})
+    }
+
+    /// As [`Node::spawn_again`], with a say in how the program is started.
+    pub fn spawn_prepared(&self, prepare: impl FnOnce(&mut Program)) -> Child {
+        let mut program = program(self.dir.path());
+        prepare(&mut program);
+        program.spawn().expect("the built node starts")
     }
 
     /// A client of its broker.

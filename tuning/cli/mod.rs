@@ -4,6 +4,8 @@ mod apply;
 mod check;
 mod node_args;
 mod output;
+mod probe;
+mod recommend;
 mod undo;
 
 use std::process::ExitCode;
@@ -26,6 +28,8 @@ Examples:
   kerolox-tune check --data /var/lib/kerolox   what this host gives a node there, and what it should
   kerolox-tune apply --data /var/lib/kerolox   sets what can be set until the host restarts
   kerolox-tune undo                            takes that back
+  kerolox-tune probe /var/lib/kerolox          measures what the disk can do
+  kerolox-tune recommend --p99-ms 5 --rate 20000 --size 1KiB   settings for a node there
 
 Each command has a --help of its own."
 )]
@@ -39,6 +43,8 @@ enum Command {
     Check(check::Args),
     Apply(apply::Args),
     Undo(undo::Args),
+    Probe(probe::Args),
+    Recommend(recommend::Args),
 }
 
 pub fn run() -> ExitCode {
@@ -46,6 +52,8 @@ pub fn run() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Apply(args) => apply::run(args),
         Command::Undo(args) => undo::run(args),
+        Command::Probe(args) => probe::run(args),
+        Command::Recommend(args) => recommend::run(args),
     }
 }
 

@@ -37,7 +37,7 @@ fn live_with(n: u64, failure: Failure, append: AppendMode) -> Result<bool, Strin
 fn one_process(run: &mut Run, ends_cleanly: bool) -> Check {
     let World { sim, disk, .. } = run.world.clone();
     let had_failed = disk.has_failed_executor();
-    let opened = match open(run.settings.clone(), MEMORY_LEN) {
+    let opened = match open(run.settings.clone(), MEMORY_LEN, &Opening::unstopped()) {
         Ok(opened) => opened,
         Err(_) if disk.has_failed() => {
             disk.crash_now(CrashKind::Kill);
@@ -155,7 +155,7 @@ fn a_slow_sync_is_told_before_clients_give_up() {
     run.settings.zero_ahead = ZeroAhead::Off;
     run.shards = 1;
     let World { sim, disk, .. } = run.world.clone();
-    let opened = open(run.settings.clone(), MEMORY_LEN).unwrap();
+    let opened = open(run.settings.clone(), MEMORY_LEN, &Opening::unstopped()).unwrap();
     let node = Node::start(&run.world, opened, 1);
     disk.set_delay(20_000, 20_000);
     let key = QueueKey::new("T", 0);

@@ -20,6 +20,7 @@ use self::checks::{Check, ensure};
 use self::ledger::Ledger;
 use self::node::{Ended, Node, World};
 use super::open::open;
+use super::opening::Opening;
 use super::shared::{FlushMode, StoreSettings};
 use super::test_store;
 use crate::config::ZeroAhead;
@@ -155,7 +156,7 @@ impl Run {
         self.choose_settings();
         let World { sim, disk, .. } = self.world.clone();
         disk.crash_at(if let End::InRecovery(crash) = end { Some(crash) } else { None });
-        let opened = open(self.settings.clone(), MEMORY_LEN);
+        let opened = open(self.settings.clone(), MEMORY_LEN, &Opening::unstopped());
         if disk.is_off() {
             self.deeds.in_recovery += 1;
             self.crashed(end, None);
@@ -171,7 +172,7 @@ impl Run {
             disk.crash_now(kind);
             drop(opened);
             self.crashed(end, None);
-            let again = open(self.settings.clone(), MEMORY_LEN);
+            let again = open(self.settings.clone(), MEMORY_LEN, &Opening::unstopped());
             let again = again.map_err(|error| format!("the store cannot be opened again: {error}"))?;
             checks::unchanged("a second recovery", &before, &checks::snapshot(&self.settings.root))?;
             checks::opened(&mut self.world.ledger.borrow_mut(), &again)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
+use super::super::opening::Opening;
 use super::super::quarantine::{self, Kind, Region, nonzero_ranges};
 use crate::io::{Segment, disk, written_ranges};
 use crate::types::PhyOffset;
@@ -84,8 +85,14 @@ fn zero_unreadable(segment: &Segment, end: PhyOffset) -> io::Result<()> {
 
 /// Brings what the scan found from `from` on onto stable storage. What a killed process wrote may be in the page cache
 /// alone, and from now on it counts as flushed.
-pub fn sync_segments(segments: &[Arc<Segment>], from: PhyOffset, end: PhyOffset) -> Result<(), OpenError> {
+pub fn sync_segments(
+    segments: &[Arc<Segment>],
+    from: PhyOffset,
+    end: PhyOffset,
+    opening: &Opening,
+) -> Result<(), OpenError> {
     for segment in segments.iter().filter(|segment| segment.end() > from && segment.start() < end) {
+        opening.step()?;
         let path = segment.path();
         disk::sync_path(path).map_err(io_at(path))?;
     }

@@ -9,6 +9,7 @@ use super::super::births::Births;
 use super::super::index_builder::{index_header, other_shape};
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, Remedy, io_at};
+use super::super::opening::Opening;
 use super::super::queues::{QueueView, UnitFile, handle};
 use super::super::shared::StoreSettings;
 use super::index::zero_unused_entries;
@@ -36,11 +37,13 @@ pub fn load_queues(
     settings: &StoreSettings,
     births: &Births,
     ends: Ends,
+    opening: &Opening,
 ) -> Result<Vec<Arc<QueueView>>, OpenError> {
     let mut queues = Vec::new();
     let root = layout.consumequeue();
     for topic in sub_dirs(&root)? {
         for id in sub_dirs(&root.join(&topic))? {
+            opening.step()?;
             let dir = root.join(&topic).join(&id);
             let Some(queue_id) = queue_id(&id) else {
                 tracing::warn!(path = %dir.display(), "not a queue; left alone");

@@ -25,6 +25,7 @@ use std::time::Duration;
 use super::births::Births;
 use super::layout::Layout;
 use super::open_error::OpenError;
+use super::opening::Opening;
 use super::quarantine::Region;
 use super::queues::QueueView;
 use super::shared::StoreSettings;
@@ -70,6 +71,8 @@ pub struct Recovery<'a> {
     pub quarantined: &'a mut Vec<Region>,
     /// How often to save how far it is.
     pub save_interval: Duration,
+    /// Told of every step.
+    pub opening: &'a Opening,
 }
 
 /// Where the log ends.
@@ -107,7 +110,7 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
     let (oldest, newest_end) = (first.start(), recovery.segments[recovery.segments.len() - 1].end());
     let start = safe_start(&recovery);
     let Recovery { layout, settings, segments, began, flushed, flushed_at_least, topics, births, .. } = recovery;
-    let Recovery { queues, index, quarantined, .. } = recovery;
+    let Recovery { queues, index, quarantined, opening, .. } = recovery;
     let place = Resumable { log_end: newest_end, start, segments, checksums: settings.checksums };
     let reached = Reached::load(layout, &began, &place, queues, index)?;
     let (mut from, at, stored_at) = match reached {
@@ -130,7 +133,7 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         settings.checksums,
         quarantined,
         began,
-        Pace::new(recovery.save_interval),
+        (Pace::new(recovery.save_interval), opening),
     );
     rebuild.start_at(from, at);
     let log = match scan.run(from, at, stored_at, &mut rebuild) {
@@ -153,10 +156,11 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
         let (missing, end) = (layout.segment(log.end), log.end);
         return Err(OpenError::Short { missing, end, flushed: flushed_at_least });
     }
+    opening.completing()?;
     scan.keep(rebuild.queues.damage.all_mut())?;
     scan.forget_healed(from, log.end, rebuild.queues.damage.all())?;
     cut_tail(layout, segments, log.end, quarantined)?;
-    sync_segments(segments, flushed.unwrap_or(oldest), log.end)?;
+    sync_segments(segments, flushed.unwrap_or(oldest), log.end, opening)?;
     rebuild.finish(log.end)?;
     Reached::forget(layout)?;
     let units_written = rebuild.queues.units_written;

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
+use super::super::opening::Opening;
 use super::super::quarantine::{self, Kind, Region};
 use super::cut::sync_segments;
 use super::damage::Damaged;
@@ -48,6 +49,7 @@ pub struct LogScan<'a> {
     /// Everything in quarantine.
     pub list: &'a mut Vec<Region>,
     pub pace: Pace,
+    opening: &'a Opening,
     /// Damaged regions that the log still holds as they were copied; ascending.
     known: Vec<Region>,
     /// The list differs from what is saved.
@@ -84,7 +86,7 @@ impl<'a> LogScan<'a> {
         checksums: Checksums,
         list: &'a mut Vec<Region>,
         began: Began,
-        pace: Pace,
+        (pace, opening): (Pace, &'a Opening),
     ) -> LogScan<'a> {
         LogScan {
             layout,
@@ -95,6 +97,7 @@ impl<'a> LogScan<'a> {
             checksums,
             list,
             pace,
+            opening,
             known: Vec::new(),
             is_list_changed: false,
             synced_to: PhyOffset(0),
@@ -306,12 +309,12 @@ impl<'a> LogScan<'a> {
             thread.order(segment, from, end.since(from));
             walk.ahead_to = end;
         }
+        let (done, total) = (at.since(walk.from), self.segments.last().map_or(0, |last| last.end().since(walk.from)));
+        let rate = at.since(walk.began_at) as f64 / walk.began.elapsed().as_secs_f64();
+        let left_s = (total - done) as f64 / rate.max(1.0);
+        self.opening.scanned(done >> 20, total >> 20, left_s as u64)?;
         if walk.reported.elapsed() > PROGRESS_INTERVAL {
             walk.reported = Instant::now();
-            let (done, total) =
-                (at.since(walk.from), self.segments.last().map_or(0, |last| last.end().since(walk.from)));
-            let rate = at.since(walk.began_at) as f64 / walk.began.elapsed().as_secs_f64();
-            let left_s = (total - done) as f64 / rate.max(1.0);
             tracing::info!(%at, "scanned {} of at most {} MiB, {left_s:.0} s left", done >> 20, total >> 20);
         }
         if self.pace.is_due() {
@@ -325,7 +328,7 @@ impl<'a> LogScan<'a> {
     fn save_progress(&mut self, at: PhyOffset, walk: &Walk, rebuild: &mut Rebuild<'_>) -> Result<(), OpenError> {
         self.keep(rebuild.queues.damage.all_mut())?;
         rebuild.sync()?;
-        sync_segments(self.segments, self.synced_to, at)?;
+        sync_segments(self.segments, self.synced_to, at, self.opening)?;
         self.synced_to = at;
         // A record that is in doubt has to be met again.
         let at = rebuild.queues.first_in_doubt().map_or(at, |doubtful| at.min(doubtful));

@@ -1055,6 +1055,35 @@ fn a_recovery_that_is_killed_at_any_step_goes_on_and_ends_as_if_it_had_not() {
     assert!(furthest >= 2 * SEGMENT_LEN && resumed > 10, "it got to {furthest}, {resumed} times");
 }
 
+#[test]
+fn a_recovery_that_is_told_to_stop_leaves_what_a_kill_leaves() {
+    let whole = {
+        let store = all_to_do();
+        store.open_check_close();
+        (files_of(&store), store.damaged().len())
+    };
+    let (mut stopped, mut resumed, mut n) = (0, 0, 0);
+    loop {
+        let store = all_to_do();
+        match store.open_stopped_at(n) {
+            // Too late: it is open.
+            Ok(opened) => {
+                store.check(&opened);
+                store.close(opened);
+                break;
+            }
+            Err(OpenError::Stopped) => stopped += 1,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(store.layout().abort().exists(), "told at change {n}");
+        resumed += u32::from(store.layout().recovery().exists());
+        store.open_check_close();
+        assert_eq!((files_of(&store), store.damaged().len()), whole, "told at change {n}");
+        n += 1;
+    }
+    assert!(stopped > 20 && resumed > 10, "{stopped} times, {resumed} on its way");
+}
+
 /// Log and queues, by path below the root.
 fn files_of(store: &TestStore) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let (layout, root) = (store.layout(), store.root().to_owned());
@@ -1594,7 +1623,8 @@ fn what_a_recovery_reached_is_a_place_to_go_on_only_where_a_record_begins_and_no
     let (layout, settings) = (store.layout(), &store.settings);
     let starts = (0..).map(|index| PhyOffset(index * SEGMENT_LEN)).take_while(|start| store.segment(start.0).exists());
     let segments: Vec<_> = starts.map(|at| Arc::new(Segment::open(&store.segment(at.0), at).unwrap())).collect();
-    let queues = load_queues(&layout, settings, &Births::load(&layout).unwrap(), Ends::Looked).unwrap();
+    let queues =
+        load_queues(&layout, settings, &Births::load(&layout).unwrap(), Ends::Looked, &Opening::unstopped()).unwrap();
     let index = load_index(&layout, settings, true).unwrap();
     let saved: Reached = serde_json::from_slice(&fs::read(layout.recovery()).unwrap()).unwrap();
     let log_end = segments.last().unwrap().end();

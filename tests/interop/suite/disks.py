@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 from . import tools
 from .agent import Failed, Skipped
@@ -14,9 +15,10 @@ class LoopDisk:
 
     def __init__(self, folder, megabytes, image_folder=None):
         need_root()
-        tools.need(("mkfs.ext4", "e2fsprogs"), ("fsfreeze", "util-linux"), ("mount", "mount"))
+        tools.need(("mkfs.ext4", "e2fsprogs"), ("fsfreeze", "util-linux"), ("mount", "mount"), ("losetup", "mount"))
         self.image = os.path.join(image_folder or folder, "image")
-        self.mount = os.path.join(folder, "disk")
+        # Checks that make a mount namespace know other checks' disks by this name.
+        self.mount = os.path.join(folder, "suite-disk")
         os.makedirs(self.mount)
         with open(self.image, "wb") as file:
             file.truncate(megabytes << 20)
@@ -57,3 +59,9 @@ class LoopDisk:
     def __exit__(self, *_):
         self.holder.stdin.close()
         self.holder.wait()
+        # Unmounted here is not yet gone: the same file system must not be checked, or mounted anew, while it lives.
+        deadline = time.monotonic() + 20
+        while loops := subprocess.run(["losetup", "--associated", self.image], stdout=subprocess.PIPE, text=True).stdout:
+            if time.monotonic() > deadline:
+                raise Failed(f"{self.image} is still in use: {loops}")
+            time.sleep(0.02)

@@ -8,7 +8,7 @@ use super::*;
 use crate::store::StoreSettings;
 use crate::store::survey::{Report, Shape, ShapeHints, Verify, verify};
 use crate::store::test_store::{QUEUE_FILE_LEN, SEGMENT_LEN, Sent, TestStore};
-use crate::store::{RebuildPlan, open, rebuild};
+use crate::store::{Opening, RebuildPlan, open, rebuild};
 use crate::types::QueueKey;
 
 /// Twelve messages of A, then 24 of B, in three segments.
@@ -75,7 +75,7 @@ fn check(saved: &Saved, kept: &[&Sent], lost_messages: u64) {
         }
         let report = saved.report();
         assert_eq!((report.errors, report.warnings), (0, 0), "{report:#?}");
-        let opened = open(saved.settings.clone(), 1 << 30).unwrap();
+        let opened = open(saved.settings.clone(), 1 << 30, &Opening::unstopped()).unwrap();
         for sent in kept {
             let queues = opened.queues.list();
             let queue = queues.iter().map(|(_, queue)| queue).find(|queue| *queue.key() == sent.queue).unwrap();
@@ -227,7 +227,7 @@ fn a_queue_whose_messages_have_all_expired_goes_on_counting() {
     store.close(opened);
     let saved = save(&store);
     assert_eq!(saved.salvaged.expired_queues, 1);
-    let opened = open(saved.settings.clone(), 1 << 30).unwrap();
+    let opened = open(saved.settings.clone(), 1 << 30, &Opening::unstopped()).unwrap();
     let queues = opened.queues.list();
     let a = queues.iter().map(|(_, queue)| queue).find(|queue| &*queue.key().topic == "A").unwrap();
     assert_eq!((a.min().0, a.max().0), (12, 12));

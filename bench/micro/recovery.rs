@@ -5,21 +5,21 @@
 //! time by the clock and of the processor; the cold ones beside the rate at which the disk gave the same files.
 
 mod conditions;
+mod stored;
 #[allow(dead_code, reason = "shared by the benches, none of which uses everything")]
 mod workload;
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kerolox::format::checkpoint::Checkpoint;
 use kerolox::format::names;
-use kerolox::format::record::{self, RecordSpec};
 use kerolox::io::AppendMode;
 use kerolox::store::{Closing, OpenedStore, StoreSettings, close, open};
-use kerolox::types::{PhyOffset, QueueOffset, Timestamp};
+use stored::{drop_caches, files_below, write_log};
 
 const SEGMENT_LEN: u64 = 256 << 20;
 
@@ -81,60 +81,6 @@ fn main() {
     }
 }
 
-/// A log of about `len` bytes whose messages take turns in so many queues; gives its length.
-fn write_log(settings: &StoreSettings, len: u64, queues: u32, body_len: usize) -> u64 {
-    let messages = workload::messages();
-    let dir = settings.root.join(names::COMMIT_LOG);
-    fs::create_dir_all(&dir).expect("a folder for the log");
-    let (mut end, mut number) = (0_u64, 0_u64);
-    let mut segment = Vec::with_capacity(settings.segment_len as usize);
-    let mut bytes = Vec::new();
-    let body: Vec<u8> =
-        messages.iter().flat_map(|message| message.body.iter().copied()).cycle().take(body_len).collect();
-    while end < len {
-        segment.clear();
-        loop {
-            let message = &messages[number as usize % messages.len()];
-            bytes.clear();
-            let spec = RecordSpec {
-                topic: workload::TOPIC,
-                queue_id: (number % u64::from(queues)) as i32,
-                flag: 0,
-                sys_flag: 0,
-                born_timestamp: 1_700_000_000_000,
-                born_host: settings.store_host,
-                store_host: settings.store_host,
-                reconsume_times: 0,
-                prepared_transaction_offset: 0,
-                body: &body,
-                properties: &[message.properties.as_bytes()],
-            };
-            let placed = spec.encode_into(&mut bytes).expect("a record");
-            let left = settings.segment_len - segment.len() as u64;
-            let phy = PhyOffset(end + segment.len() as u64);
-            if u64::from(placed.len) + record::BLANK_LEN as u64 > left || phy.0 >= len {
-                if phy.0 < len {
-                    segment.extend_from_slice(&record::encode_blank(left as u32));
-                }
-                break;
-            }
-            let stored_at = Timestamp(1_700_000_000_000 + number as i64 / 100);
-            let offset = QueueOffset(number / u64::from(queues));
-            record::number(&mut bytes, placed.store_timestamp_at, offset, phy, stored_at);
-            segment.extend_from_slice(&bytes);
-            number += 1;
-        }
-        let written = segment.len() as u64;
-        let mut file = File::create(dir.join(names::segment_name(end))).expect("a segment");
-        file.write_all(&segment).expect("room for the log");
-        file.set_len(settings.segment_len).expect("a segment of full length");
-        file.sync_all().expect("the log reaches the disk");
-        end += if end + written < len { settings.segment_len } else { written };
-    }
-    eprintln!("a log of {} MiB, {number} messages, {queues} queues", end >> 20);
-    end
-}
-
 /// Makes the next start scan everything: `abort` is there, and nobody knows how far things were flushed and derived.
 fn after_a_kill(root: &Path) {
     fs::write(root.join(names::ABORT), "4711").expect("the abort file");
@@ -194,15 +140,6 @@ fn cpu_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Takes every file of the store out of the page cache.
-fn drop_caches(root: &Path) {
-    for path in files_below(root) {
-        let file = File::open(&path).expect("a file of the store");
-        file.sync_all().expect("it reaches the disk");
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("the kernel is told");
-    }
-}
-
 /// MiB/s at which the disk gives the whole log, read from its beginning to its end in pieces of 1 MiB.
 fn disk_rate(root: &Path) -> f64 {
     drop_caches(root);
@@ -221,17 +158,4 @@ fn disk_rate(root: &Path) -> f64 {
         }
     }
     len as f64 / began.elapsed().as_secs_f64() / f64::from(1 << 20)
-}
-
-fn files_below(dir: &Path) -> Vec<std::path::PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir).expect("a folder of the store") {
-        let path = entry.expect("its entries").path();
-        if path.is_dir() {
-            files.append(&mut files_below(&path));
-        } else {
-            files.push(path);
-        }
-    }
-    files
 }

@@ -1,0 +1,299 @@
+//! Puts the counts of all threads together, tells the observer of each interval, and makes the result.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use kerolox::cli::text::utc;
+use kerolox::types::Timestamp;
+
+use super::books::{End, Phase, Slice};
+use super::clock::{MS, SECOND};
+use super::plan::{Extent, Pace, Plan, Target};
+use super::tally::Tally;
+use super::{Event, Interval, process};
+use crate::result::{Curve, RunResult, Series, Total};
+
+/// Percentiles that a curve has in any case.
+const PERCENTILES: [f64; 9] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999, 100.0];
+/// Points of a curve between one halving of what is left to 100 % and the next.
+const POINTS_A_HALVING: u32 = 5;
+
+pub struct Summary<'a> {
+    plan: &'a Plan,
+    /// Intervals that some thread has not closed yet.
+    open: BTreeMap<usize, Open>,
+    /// How many intervals each thread has closed; all of them once it has ended.
+    closed: Vec<usize>,
+    total: Tally,
+    /// In the warm-up too, but not after the measured time.
+    acknowledged: u64,
+    tailed: u64,
+    rates: Rates,
+    publish: Series<f64>,
+    delay: Series<u64>,
+    end_to_end: Series<f64>,
+    pull: Series<f64>,
+    rss_anon_max_kib: Option<u64>,
+}
+
+struct Open {
+    slice: Slice,
+    tally: Tally,
+}
+
+#[derive(Default)]
+struct Rates {
+    published: Vec<f64>,
+    failed: Vec<f64>,
+    consumed: Vec<f64>,
+    backlog: Vec<u64>,
+}
+
+/// What is measured around the counts.
+pub struct Around {
+    /// Monotonic time in ns.
+    pub measure_from: u64,
+    /// Wall-clock time at `measure_from`, ns since the epoch.
+    pub begin_wall: u64,
+    /// Processor time in the measured time, ns.
+    pub own_cpu: u64,
+    pub broker_cpu: Option<u64>,
+    pub ends: Vec<End>,
+}
+
+impl<'a> Summary<'a> {
+    pub fn new(plan: &'a Plan, workers: usize) -> Summary<'a> {
+        Summary {
+            plan,
+            open: BTreeMap::new(),
+            closed: vec![0; workers],
+            total: Tally::new(),
+            acknowledged: 0,
+            tailed: 0,
+            rates: Rates::default(),
+            publish: Series::default(),
+            delay: Series::default(),
+            end_to_end: Series::default(),
+            pull: Series::default(),
+            rss_anon_max_kib: None,
+        }
+    }
+
+    /// A thread has closed an interval.
+    pub fn add(&mut self, slice: Slice, worker: usize, tally: &Tally, observer: &mut dyn FnMut(Event<'_>)) {
+        let open = self.open.entry(slice.number).or_insert_with(|| Open { slice, tally: Tally::new() });
+        open.slice.end = open.slice.end.max(slice.end);
+        open.tally.add(tally);
+        self.closed[worker] = slice.number + 1;
+        self.close(observer);
+    }
+
+    /// Nothing more comes from a thread.
+    pub fn end(&mut self, worker: usize, observer: &mut dyn FnMut(Event<'_>)) {
+        self.closed[worker] = usize::MAX;
+        self.close(observer);
+    }
+
+    /// Takes the intervals that all threads have closed.
+    fn close(&mut self, observer: &mut dyn FnMut(Event<'_>)) {
+        let closed = self.closed.iter().copied().min().unwrap_or(0);
+        while let Some(first) = self.open.first_entry()
+            && *first.key() < closed
+        {
+            let Open { slice, tally } = first.remove();
+            self.take(slice, &tally, observer);
+        }
+    }
+
+    fn take(&mut self, slice: Slice, tally: &Tally, observer: &mut dyn FnMut(Event<'_>)) {
+        self.acknowledged += tally.published;
+        self.tailed += tally.tailed;
+        let seconds = (slice.end - slice.start).max(1) as f64 / SECOND as f64;
+        let (phase_start, of_seconds) = match slice.phase {
+            Phase::Warmup => (slice.number as f64 * self.plan.interval_seconds, Some(self.plan.warmup_seconds)),
+            Phase::Measured => {
+                let of = match self.plan.extent {
+                    Extent::Seconds(seconds) => Some(seconds),
+                    Extent::Messages(_) => None,
+                };
+                (self.rates.published.len() as f64 * self.plan.interval_seconds, of)
+            }
+        };
+        let interval = Interval {
+            until_seconds: phase_start + seconds,
+            seconds,
+            of_seconds,
+            published: tally.published,
+            failed: tally.failed,
+            consumed: tally.consumed,
+            behind_ms: tally.behind_max as f64 / MS as f64,
+            publish: &tally.publish,
+            end_to_end: &tally.end_to_end,
+            pull: &tally.pull,
+        };
+        if let Some(kib) = self.plan.pid.and_then(process::rss_anon_kib) {
+            self.rss_anon_max_kib = self.rss_anon_max_kib.max(Some(kib));
+        }
+        if slice.phase == Phase::Warmup {
+            observer(Event::Warming(&interval));
+            return;
+        }
+        self.total.add(tally);
+        let rate = |count: u64| rounded(count as f64 / seconds, 10.0);
+        self.rates.published.push(rate(tally.published));
+        self.rates.failed.push(rate(tally.failed));
+        self.rates.consumed.push(rate(tally.consumed));
+        self.rates.backlog.push(self.backlog());
+        push(&mut self.publish, &tally.publish, ms);
+        push(&mut self.delay, &tally.delay, micros);
+        push(&mut self.end_to_end, &tally.end_to_end, ms);
+        push(&mut self.pull, &tally.pull, ms);
+        observer(Event::Measured(&interval));
+    }
+
+    fn backlog(&self) -> u64 {
+        if self.plan.workload.tails() { self.acknowledged.saturating_sub(self.tailed) } else { 0 }
+    }
+
+    /// The result of the whole run.
+    pub fn result(self, around: Around) -> RunResult {
+        let plan = self.plan;
+        let active_until = around.ends.iter().map(|end| end.active_until).max().unwrap_or(0);
+        let active_seconds = active_until.saturating_sub(around.measure_from).max(1) as f64 / SECOND as f64;
+        let seconds = match plan.extent {
+            // A pull may have read all before the time is over.
+            Extent::Seconds(seconds) if plan.workload.sends() => seconds,
+            Extent::Seconds(seconds) => active_seconds.min(seconds),
+            Extent::Messages(_) => active_seconds,
+        };
+        let total = &self.total;
+        let acknowledged = around.ends.iter().map(|end| end.acknowledged).sum::<u64>();
+        let mut errors: BTreeMap<String, u64> =
+            total.troubles.iter().map(|(trouble, count)| (trouble.to_string(), *count)).collect();
+        let missing = if plan.workload.tails() { acknowledged.saturating_sub(self.tailed) } else { 0 };
+        if missing > 0 {
+            errors.insert(super::tally::Trouble::Missing.to_string(), missing);
+        }
+        let handled = total.published.max(total.consumed).max(1) as f64;
+        let cpu = |nanos: u64| rounded(nanos as f64 / 1000.0 / handled, 1000.0);
+        let readers = if plan.workload == super::Workload::Send { 0 } else { plan.pull_connections };
+        RunResult {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            label: plan.label.clone(),
+            workload: describe(plan),
+            driver: match &plan.target {
+                Target::Broker(address) => format!("RocketMQ remoting, broker {address}"),
+                Target::NameServer(address) => format!("RocketMQ remoting, name server {address}"),
+            },
+            begin_time: date(around.begin_wall),
+            end_time: date(around.begin_wall + (seconds * SECOND as f64) as u64),
+            message_size: plan.sizes.mean().round() as u64,
+            topics: plan.topics,
+            partitions: plan.queues,
+            producers_per_topic: if plan.workload.sends() { plan.connections } else { 0 },
+            consumers_per_topic: readers,
+            publish_rate: self.rates.published,
+            publish_error_rate: self.rates.failed,
+            consume_rate: self.rates.consumed,
+            backlog: self.rates.backlog,
+            publish_latency: self.publish,
+            publish_delay: self.delay,
+            end_to_end_latency: self.end_to_end,
+            pull_latency: self.pull,
+            aggregated_publish_latency: all_of(&total.publish, ms),
+            aggregated_publish_delay: all_of(&total.delay, micros),
+            aggregated_end_to_end_latency: all_of(&total.end_to_end, ms),
+            aggregated_pull_latency: all_of(&total.pull, ms),
+            interval_seconds: plan.interval_seconds,
+            seconds: rounded(seconds, 1e6),
+            rate: rounded(total.published as f64 / seconds, 10.0),
+            consumed_rate: rounded(total.consumed as f64 / seconds, 10.0),
+            messages: total.publish.len(),
+            messages_with_warmup: acknowledged,
+            consumed: total.consumed,
+            consumed_with_warmup: around.ends.iter().map(|end| end.consumed).sum(),
+            errors,
+            remarks: total.remarks.iter().map(|(code, remark)| (code.to_string(), remark.clone())).collect(),
+            behind_ms_max: ms(total.behind_max),
+            never_sent: around.ends.iter().map(|end| end.never_sent).sum(),
+            cpu_micros_per_message: around.broker_cpu.map(cpu),
+            generator_cpu_micros_per_message: cpu(around.own_cpu),
+            rss_anon_max_kib: self.rss_anon_max_kib,
+            sink: None,
+            plan: plan.clone(),
+            machine: serde_json::Value::Null,
+        }
+    }
+}
+
+/// A load in a few words.
+fn describe(plan: &Plan) -> String {
+    let mut text = format!("{}", plan.workload);
+    if plan.workload.sends() {
+        text += &match plan.pace {
+            Pace::Closed { depth } => format!(", closed loop {} x {depth}", plan.connections),
+            Pace::Open { rate } => format!(", open loop {rate}/s over {} connections", plan.connections),
+        };
+        text += &format!(", {} bytes", plan.sizes);
+        if plan.batch > 1 {
+            text += &format!(", batches of {}", plan.batch);
+        }
+    }
+    text + &format!(", {} x {} queues", plan.topics, plan.queues)
+}
+
+fn push<T>(series: &mut Series<T>, histogram: &Histogram<u64>, unit: fn(u64) -> T) {
+    let at = |quantile: f64| unit(histogram.value_at_quantile(quantile));
+    series.avg.push(rounded(histogram.mean() / MS as f64, 1e6));
+    series.p50.push(at(0.5));
+    series.p75.push(at(0.75));
+    series.p95.push(at(0.95));
+    series.p99.push(at(0.99));
+    series.p99_9.push(at(0.999));
+    series.p99_99.push(at(0.9999));
+    series.p99_999.push(at(0.99999));
+    series.max.push(unit(histogram.max()));
+}
+
+fn all_of<T>(histogram: &Histogram<u64>, unit: fn(u64) -> T) -> Option<Total<T>> {
+    if histogram.is_empty() {
+        return None;
+    }
+    let at = |quantile: f64| unit(histogram.value_at_quantile(quantile));
+    let mut percentiles: Vec<f64> =
+        histogram.iter_quantiles(POINTS_A_HALVING).map(|value| value.quantile_iterated_to() * 100.0).collect();
+    percentiles.extend(PERCENTILES);
+    percentiles.sort_by(f64::total_cmp);
+    percentiles.dedup();
+    Some(Total {
+        avg: rounded(histogram.mean() / MS as f64, 1e6),
+        p50: at(0.5),
+        p75: at(0.75),
+        p95: at(0.95),
+        p99: at(0.99),
+        p99_9: at(0.999),
+        p99_99: at(0.9999),
+        p99_999: at(0.99999),
+        max: unit(histogram.max()),
+        quantiles: Curve(percentiles.into_iter().map(|percentile| (percentile, at(percentile / 100.0))).collect()),
+    })
+}
+
+/// Milliseconds, to a tenth of a microsecond: histograms are not finer.
+fn ms(nanos: u64) -> f64 {
+    rounded(nanos as f64 / MS as f64, 1e4)
+}
+
+fn micros(nanos: u64) -> u64 {
+    (nanos + 500) / 1000
+}
+
+/// `value` in steps of 1 / `steps`.
+fn rounded(value: f64, steps: f64) -> f64 {
+    (value * steps).round() / steps
+}
+
+/// Nanoseconds since the epoch as `2026-01-31T12:00:00.000Z`.
+fn date(nanos: u64) -> String {
+    utc(Timestamp((nanos / MS) as i64))
+}

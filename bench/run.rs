@@ -1,0 +1,173 @@
+//! `kerolox-bench run`: one load, one result.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use hdrhistogram::Histogram;
+
+use crate::cli::{self, LoadArgs, TargetArgs};
+use crate::load::{self, Event, Extent, Failure, Plan, Target, Workload};
+use crate::result::{Ceiling, RunResult};
+use crate::sink::Started;
+use crate::{hgrm, live, table};
+
+/// The sink needs no long run: nothing in it changes with time.
+const SINK_SECONDS: f64 = 10.0;
+const SINK_WARMUP_SECONDS: f64 = 2.0;
+
+/// Run one load and print what it measured
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment, after_help = format!("\
+Examples:
+  kerolox-bench run --broker 127.0.0.1:10911 --connections 8 --depth 64            the most it can take
+  kerolox-bench run --broker 127.0.0.1:10911 --rate 12000 --json a.json            latencies at a fixed rate
+  kerolox-bench run --namesrv 127.0.0.1:9876 --workload e2e --rate 12000 --spin    from sender to reader
+  kerolox-bench run --broker 127.0.0.1:10911 --workload pull                       how fast all of it is read
+
+{}", cli::EXIT_CODES))]
+pub struct Args {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Names this run in its results
+    #[arg(long, default_value = "")]
+    label: String,
+    /// The broker's process: its processor time a message and its memory are measured
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Run the same load against this program's own sink afterwards: what the generator can show at most
+    #[arg(long)]
+    sink: bool,
+    /// Core for the sink: one of the broker's [default: any]
+    #[arg(long, value_name = "N", requires = "sink")]
+    sink_core: Option<usize>,
+    /// Write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write percentiles for HdrHistogram's plotters, a file for each kind of latency: FILE-publish.hgrm and so on
+    #[arg(long, value_name = "FILE")]
+    hgrm: Option<PathBuf>,
+}
+
+pub fn run(args: &Args) -> ExitCode {
+    let plan = match args.load.plan(args.target.target(), &args.label, args.pid) {
+        Ok(plan) => plan,
+        Err(why) => return cli::usage(&why),
+    };
+    let mut sums = Sums::default();
+    let mut result = match measure(&plan, &mut sums) {
+        Ok(result) => result,
+        Err(failure) => return cli::failed(&failure),
+    };
+    if args.sink {
+        match ceiling(&plan, args.sink_core) {
+            Ok(ceiling) => result.sink = Some(ceiling),
+            Err(failure) => return cli::failed(&failure),
+        }
+    }
+    let written = print(&result).and_then(|()| write(args, &result, &sums));
+    match written {
+        Err(why) => {
+            eprintln!("kerolox-bench: {why}");
+            ExitCode::from(cli::EXIT_FAILURE)
+        }
+        Ok(()) if result.errors.is_empty() && result.never_sent == 0 => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::from(cli::EXIT_ERRORS),
+    }
+}
+
+/// The same load against a sink in a process of its own.
+///
+/// # Errors
+/// [`Failure`] if it cannot be started, or as for any load.
+fn ceiling(plan: &Plan, core: Option<usize>) -> Result<Ceiling, Failure> {
+    let sink = Started::on(core).map_err(|error| Failure::Host(format!("the sink cannot be started: {error}")))?;
+    let plan = Plan {
+        label: "sink".to_owned(),
+        target: Target::Broker(sink.address.clone()),
+        // It keeps nothing that a reader could wait for.
+        workload: if plan.workload.sends() { Workload::Send } else { Workload::Pull },
+        warmup_seconds: plan.warmup_seconds.min(SINK_WARMUP_SECONDS),
+        extent: match plan.extent {
+            Extent::Seconds(seconds) => Extent::Seconds(seconds.min(SINK_SECONDS)),
+            messages => messages,
+        },
+        pid: None,
+        ..plan.clone()
+    };
+    let result = measure(&plan, &mut Sums::default())?;
+    let latency = result.aggregated_publish_latency.or(result.aggregated_pull_latency);
+    let latency = latency.ok_or_else(|| Failure::Peer("the sink answered nothing".to_owned()))?;
+    Ok(Ceiling {
+        rate: if plan.workload.sends() { result.rate } else { result.consumed_rate },
+        latency_50pct: latency.p50,
+        latency_99pct: latency.p99,
+        latency_999pct: latency.p99_9,
+        behind_ms_max: result.behind_ms_max,
+        generator_cpu_micros_per_message: result.generator_cpu_micros_per_message,
+    })
+}
+
+/// Latencies of the whole measured time.
+struct Sums {
+    publish: Histogram<u64>,
+    end_to_end: Histogram<u64>,
+    pull: Histogram<u64>,
+}
+
+impl Default for Sums {
+    fn default() -> Sums {
+        Sums { publish: load::histogram(), end_to_end: load::histogram(), pull: load::histogram() }
+    }
+}
+
+impl Sums {
+    fn kinds(&self) -> [(&'static str, &Histogram<u64>); 3] {
+        [("publish", &self.publish), ("end-to-end", &self.end_to_end), ("pull", &self.pull)]
+    }
+}
+
+fn measure(plan: &Plan, sums: &mut Sums) -> Result<RunResult, Failure> {
+    let mut live = live::Live::new();
+    let result = load::run(plan, &mut |event| {
+        live.hear(&event);
+        if let Event::Measured(interval) = event {
+            for (sum, part) in [
+                (&mut sums.publish, interval.publish),
+                (&mut sums.end_to_end, interval.end_to_end),
+                (&mut sums.pull, interval.pull),
+            ] {
+                sum.add(part).expect("all have the same bounds");
+            }
+        }
+    });
+    live.finish();
+    result
+}
+
+fn print(result: &RunResult) -> Result<(), String> {
+    match io::stdout().write_all(table::text(result).as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("standard output cannot be written: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write(args: &Args, result: &RunResult, sums: &Sums) -> Result<(), String> {
+    let refused = |path: &Path, error: io::Error| format!("{} cannot be written: {error}", path.display());
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(result).expect("a result has text keys only");
+        fs::write(path, text + "\n").map_err(|error| refused(path, error))?;
+    }
+    if let Some(base) = &args.hgrm {
+        for (kind, histogram) in sums.kinds().into_iter().filter(|(_, histogram)| !histogram.is_empty()) {
+            let path = hgrm::path(base, kind);
+            hgrm::write_file(&path, histogram).map_err(|error| refused(&path, error))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! What a node makes of the limits that somebody else set for it: the memory of its control group, the cores of its
+//! affinity and of its group. The groups are real ones; where this host lets nobody make them, the test says so and the
+//! rules are left to the tests beside `node/memory.rs`.
+
+mod harness;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command as Program;
+
+use harness::{Node, Request};
+use kerolox::wire::HeaderType;
+
+/// A control group of the test's own, empty and gone when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    /// One in which `controller` rules, of whichever version this host has.
+    fn make(controller: &str, name: &str) -> Option<Group> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let of = |wanted: &str| {
+            groups.lines().find_map(|line| {
+                let mut parts = line.splitn(3, ':').skip(1);
+                let controllers = parts.next()?;
+                (controllers.split(',').any(|found| found == wanted)).then(|| parts.next().map(str::to_owned))?
+            })
+        };
+        let top = Path::new("/sys/fs/cgroup");
+        let parent = match of(controller) {
+            Some(path) => top.join(controller).join(path.trim_start_matches('/')),
+            None => top.join(of("")?.trim_start_matches('/')),
+        };
+        let path = parent.join(format!("kerolox-test-{}-{name}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        let group = Group(path);
+        let rules = group.has("memory.max") || group.has("memory.limit_in_bytes") || group.has("cpuset.cpus");
+        rules.then_some(group)
+    }
+
+    fn has(&self, file: &str) -> bool {
+        self.0.join(file).exists()
+    }
+
+    fn set(&self, file: &str, value: &str) {
+        fs::write(self.0.join(file), value).unwrap_or_else(|error| panic!("{file} of {:?}: {error}", self.0));
+    }
+
+    /// Has the program begin in this group.
+    fn holds(&self, program: &mut Program) {
+        let mut tasks = File::options().write(true).open(self.0.join("cgroup.procs")).unwrap();
+        // SAFETY: one write of a file that is open already, as may be made between fork and exec.
+        unsafe { program.pre_exec(move || tasks.write_all(b"0")) };
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A group with this limit of memory, in bytes.
+fn with_memory(name: &str, len: u64) -> Option<(Group, PathBuf)> {
+    let group = Group::make("memory", name)?;
+    let file = if group.has("memory.max") { "memory.max" } else { "memory.limit_in_bytes" };
+    group.set(file, &len.to_string());
+    let path = group.0.join(file);
+    Some((group, path))
+}
+
+/// Cores that each thread of a node with this beginning of a name may run on.
+fn cores_of(node: &Node, thread: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", node.pid())).unwrap();
+    let mut cores = Vec::new();
+    for task in tasks {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default();
+        let of = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(|text| text.trim().to_owned());
+        if of("Name:").is_some_and(|name| name.starts_with(thread)) {
+            cores.extend(of("Cpus_allowed_list:"));
+        }
+    }
+    cores
+}
+
+#[test]
+fn buffers_of_default_size_shrink_to_what_the_group_allows_and_that_is_said() {
+    let Some((group, file)) = with_memory("shrink", 512 << 20) else {
+        eprintln!("no control group with a limit of memory can be made here");
+        return;
+    };
+    let mut node = Node::prepared(&[], |program| group.holds(program));
+    let log = node.log();
+    let line = log.lines().find(|line| line.contains("limits.frame_bytes_in_progress = ")).expect("it is said");
+    assert!(line.contains("WARN") && line.contains("512 MiB that") && line.contains(file.to_str().unwrap()), "{line}");
+    node.client(HeaderType::Json).put(&Request::send("Small"));
+    assert_eq!(node.stop().code(), Some(0));
+}
+
+#[test]
+fn buffers_that_somebody_set_beyond_the_groups_limit_refuse_the_start() {
+    let Some((group, file)) = with_memory("refuse", 512 << 20) else {
+        eprintln!("no control group with a limit of memory can be made here");
+        return;
+    };
+    let mut node = Node::with(&[("limits.frame_bytes_in_progress", "\"300MiB\"")]);
+    assert_eq!(node.stop().code(), Some(0));
+    let log_from = node.log().len();
+    let mut child = node.spawn_prepared(|program| group.holds(program));
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+    let log = node.log();
+    let line = log[log_from..].lines().find(|line| line.starts_with("kerolox: ")).expect("it says why");
+    assert!(line.contains("limits.frame_bytes_in_progress = 314572800") && line.contains("MemoryMax="), "{line}");
+    assert!(line.contains(file.to_str().unwrap()), "{line}");
+}
+
+#[test]
+fn executors_keep_to_the_cores_of_the_group() {
+    let Some(group) = Group::make("cpuset", "cores").filter(|group| group.has("cpuset.cpus")) else {
+        eprintln!("no control group with cores of its own can be made here");
+        return;
+    };
+    // The last of those that this process has.
+    let allowed = fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = allowed.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned();
+    let core = allowed.rsplit([',', '-']).next().unwrap();
+    group.set("cpuset.cpus", core);
+    group.set("cpuset.mems", "0");
+    let mut node = Node::prepared(&[], |program| group.holds(program));
+    let cores = cores_of(&node, "kerolox-shard");
+    assert!(!cores.is_empty() && cores.iter().all(|found| found == core), "{cores:?}");
+    assert_eq!(cores_of(&node, "kerolox-writer"), [""; 0], "one core: the writer shares the shard's");
+    node.client(HeaderType::Json).put(&Request::send("Narrow"));
+    assert_eq!(node.stop().code(), Some(0));
+}
+
+#[test]
+fn executors_keep_to_the_affinity_that_the_node_was_started_with() {
+    let mut node = Node::prepared(&[], |program| {
+        // SAFETY: sched_setaffinity is a plain system call, as may be made between fork and exec; the set is on its stack.
+        unsafe {
+            program.pre_exec(|| {
+                let mut set: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(0, &mut set);
+                match libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            })
+        };
+    });
+    assert!(!cores_of(&node, "kerolox-shard").is_empty());
+    assert!(cores_of(&node, "").iter().all(|cores| cores == "0"), "no thread leaves the affinity");
+    node.client(HeaderType::Json).put(&Request::send("Narrow"));
+    assert_eq!(node.stop().code(), Some(0));
+}
