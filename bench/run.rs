@@ -26,6 +26,8 @@ Examples:
   kerolox-bench run --namesrv 127.0.0.1:9876 --workload e2e --rate 12000 --spin    from sender to reader
   kerolox-bench run --broker 127.0.0.1:10911 --workload pull                       how fast all of it is read
 
+Ctrl-C ends the load and prints what was measured until then; a second one ends the program.
+
 {}", cli::EXIT_CODES))]
 pub struct Args {
     #[command(flatten)]
@@ -57,6 +59,9 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(plan) => plan,
         Err(why) => return cli::usage(&why),
     };
+    if let Err(error) = load::stop::on_signals() {
+        return cli::failed(&Failure::Host(format!("signals cannot be caught: {error}")));
+    }
     let mut sums = Sums::default();
     let mut result = match measure(&plan, &mut sums) {
         Ok(result) => result,
