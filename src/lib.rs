@@ -14,7 +14,7 @@
 //! | 2 | [`log`], [`dispatch`], [`queue`], [`index`] | decide, without I/O, clock or await |
 //! | 1 | [`format`](mod@format), [`wire`], [`io`] | bytes on disk; bytes on the wire; files |
 //! | 0 | [`types`] | the words of the field |
-//! | beside | [`tuning`] | look at the host |
+//! | beside | [`tuning`] | look at the host, and set it right |
 //! | shafts | [`config`], [`metrics`] | settings in, numbers out; open to every floor |
 //!
 //! `docs/ARCHITECTURE.md` tells the story on one page.

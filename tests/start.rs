@@ -96,7 +96,8 @@ fn refused(program: &mut Program) -> String {
     assert_eq!(out, "");
     assert_eq!(status.code(), Some(CANNOT), "{err}");
     let (lines, log): (Vec<&str>, Vec<&str>) = err.lines().partition(|line| line.starts_with("kerolox: "));
-    assert!(log.iter().all(|line| line.contains("INFO")), "only the log stands beside it: {err}");
+    let expected = |line: &&str| line.contains("INFO") || line.contains("host warning");
+    assert!(log.iter().all(expected), "only the log stands beside it: {err}");
     let [line] = lines[..] else { panic!("one line says why, not {}: {err}", lines.len()) };
     line.to_owned()
 }
@@ -332,6 +333,32 @@ fn too_little_lockable_memory_is_refused_and_enough_is_enough() {
     let running = runs(&attempt, &mut program);
     Client::connect(attempt.listen, HeaderType::Json).put(&Request::send("Enough"));
     drop(running);
+}
+
+#[test]
+fn what_the_host_could_do_better_is_logged_and_refused_only_when_strict() {
+    let attempt = Attempt::new("");
+    let few_files = |program: &mut Program| {
+        let limit = Some(4096);
+        // SAFETY: a plain system call.
+        unsafe {
+            program.pre_exec(move || Ok(setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit })?))
+        };
+    };
+    let mut strict = attempt.program();
+    few_files(strict.arg("--strict"));
+    let line = refused(&mut strict);
+    assert!(line.contains("--strict") && line.contains("nofile") && line.contains("kerolox-tune check"), "{line}");
+    assert!(!attempt.data().exists(), "nothing is made before the host is right");
+    let mut program = attempt.program();
+    few_files(&mut program);
+    drop(runs(&attempt, &mut program));
+    let log = fs::read_to_string(attempt.dir.path().join("log")).unwrap();
+    let told: Vec<&str> = log.lines().filter(|line| line.contains("setting=\"nofile\"")).collect();
+    let [told] = told[..] else { panic!("one line a finding: {log}") };
+    for words in ["WARN", "host warning", "found=\"4096 open files allowed\"", "LimitNOFILE="] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
 }
 
 /// Makes every later `io_uring_setup` of the process fail with this error.

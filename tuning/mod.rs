@@ -1,78 +1,39 @@
 //! Settings of the host that the node depends on: what is there, what is wanted, why, and how to get it.
 //!
-//! One file a setting. A library module: the node runs the checks at its start and refuses where it cannot do without;
-//! `kerolox-tune` shows them all. Looking changes nothing. Applying and undoing settings, and measuring the device, come
-//! with the issue "Measure and tune"; each setting then gets its `apply` and `undo` beside its `check`.
+//! A library module: the node runs the checks at its start, warns, and refuses where it cannot do without;
+//! `kerolox-tune` shows, applies and undoes. Runs on a plain thread, never on an executor: it reads files of `/proc` and
+//! `/sys`, which may block.
+//!
+//! [`settings`] has one file a setting. Its check looks at a [`Host`] and gives [`Finding`]s; a finding that can be put
+//! right at run time carries the [`Change`]s that do so, each with what was there before and how to get back. [`apply`]
+//! writes them, having noted all of it in the [`record`], and [`undo`] takes them back. So looking changes nothing, and
+//! nothing is changed of which the way back is not on stable storage.
 
-pub mod io_uring;
-pub mod locked_memory;
-pub mod open_files;
+pub mod apply;
+pub mod finding;
+pub mod host;
+pub mod place;
 pub mod probe;
 pub mod recommend;
+pub mod record;
+pub mod settings;
+#[cfg(test)]
+mod test_tree;
+pub mod undo;
 
-use std::fmt;
+pub use finding::{Change, Finding, Severity};
+pub use host::Host;
+pub use settings::SETTINGS;
 
-/// What a setting that is not as wanted costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// As wanted.
-    Fine,
-    /// The node runs, with less than it could have.
-    Warning,
-    /// The node does not start.
-    Refusal,
+/// All findings on this host, of every setting, those that are as wanted among them.
+pub fn check(host: &Host) -> Vec<Finding> {
+    SETTINGS.iter().flat_map(|setting| setting.check(host)).collect()
 }
 
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Severity::Fine => "ok",
-            Severity::Warning => "WARN",
-            Severity::Refusal => "REFUSED",
-        })
+#[cfg(test)]
+impl test_tree::Tree {
+    /// As the host of a node with two executors, which appends on core 0.
+    pub fn host(&self) -> Host {
+        Host::look(self.root(), std::path::Path::new(test_tree::DATA), 2, 0)
     }
-}
-
-/// One setting of the host as it was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    pub setting: &'static str,
-    pub severity: Severity,
-    pub found: String,
-    pub wanted: String,
-    /// Why the node wants it.
-    pub reason: &'static str,
-    /// What to do; empty if nothing is to be done.
-    pub fix: String,
-}
-
-impl Finding {
-    fn fine(
-        setting: &'static str,
-        found: impl Into<String>,
-        wanted: impl Into<String>,
-        reason: &'static str,
-    ) -> Finding {
-        let (found, wanted) = (found.into(), wanted.into());
-        Finding { setting, severity: Severity::Fine, found, wanted, reason, fix: String::new() }
-    }
-
-    fn but(mut self, severity: Severity, fix: impl Into<String>) -> Finding {
-        self.severity = severity;
-        self.fix = fix.into();
-        self
-    }
-}
-
-/// What is wrong and what to do, on one line.
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.setting, self.found, self.fix)
-    }
-}
-
-/// All checks, for a node with this many executors.
-pub fn check(executors: usize) -> Vec<Finding> {
-    // Where memory may not be locked, io_uring may say no more than that there is none.
-    vec![locked_memory::check(executors), io_uring::check(), open_files::check()]
 }

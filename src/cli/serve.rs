@@ -18,6 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::EXIT_USAGE;
 use crate::config::{Config, ConfigErrors, LogConfig, LogFormat, Overrides, Source};
+use crate::node::HostWarnings;
 
 /// Start a node
 ///
@@ -64,9 +65,13 @@ pub(super) struct Args {
     /// Cores such as 0,2-5: the first appends, each other gets a shard; one core does everything [default: auto, all cores]
     #[arg(long, value_name = "LIST")]
     cores: Option<String>,
+    /// Do not start (exit code 2) if a setting of this host is worth a warning; see kerolox-tune check
+    #[arg(long)]
+    strict: bool,
 }
 
 pub(super) fn run(args: Args) -> ExitCode {
+    let warnings = if args.strict { HostWarnings::Refuse } else { HostWarnings::Log };
     let config = match settings(args) {
         Ok(config) => config,
         Err(errors) => {
@@ -78,7 +83,7 @@ pub(super) fn run(args: Args) -> ExitCode {
     for setting in config.settings().iter().filter(|setting| setting.source != Source::Default) {
         tracing::info!(key = setting.key, value = setting.value, source = %setting.source, "setting");
     }
-    match crate::node::run(config) {
+    match crate::node::run(config, warnings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);

@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::hub::Hub;
 
 /// Connections that the kernel may keep until they are accepted (remoting.md 1.7).
-const BACKLOG_LEN: i32 = 1024;
+pub const BACKLOG_LEN: i32 = 1024;
 /// Pause after a failed accept: errors return at once, and a loop on them would spin the core.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Connections accepted in a row before other tasks get a turn.

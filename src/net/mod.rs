@@ -11,7 +11,7 @@ mod probe;
 
 pub use connection::Connection;
 pub use hub::{Hub, Member, NetLimits, StallTimes};
-pub use listener::{listen, serve};
+pub use listener::{BACKLOG_LEN, listen, serve};
 pub use name_server_link::exchange;
 pub use probe::{PortClaim, PortTaken, claim};
 

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::error::NodeError;
+use super::placement::Placement;
 use crate::net::{self, PortClaim};
-use crate::tuning::{self, Severity};
+use crate::tuning::{self, Finding, Host, Severity};
 
 /// Cores that this process may run on, ascending.
 pub fn usable_cores() -> Vec<usize> {
@@ -56,14 +58,38 @@ fn judge_open_files(limit: u64, open: u64, executors: usize) -> Result<(), Strin
     ))
 }
 
-/// Refuses where the host lacks what a node with this many executors cannot do without; warns of the rest.
-pub fn host(executors: usize) -> Result<(), NodeError> {
-    for finding in tuning::check(executors) {
-        match finding.severity {
-            Severity::Refusal => return Err(NodeError::Host(finding.to_string())),
-            Severity::Warning => tracing::warn!("{finding}"),
-            Severity::Fine => {}
+/// What a start makes of host settings that cost the node something and do not keep it from running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostWarnings {
+    Log,
+    /// Log, then do not start.
+    Refuse,
+}
+
+/// Refuses where the host lacks what the node cannot do without, and logs a line for each setting that is not as wanted.
+pub fn host(data: &Path, placement: &Placement, warnings: HostWarnings) -> Result<(), NodeError> {
+    let host = Host::look(Path::new("/"), data, placement.executors(), placement.writer);
+    let findings = tuning::check(&host);
+    if let Some(finding) = findings.iter().find(|finding| finding.severity == Severity::Refusal) {
+        return Err(NodeError::Host(finding.to_string()));
+    }
+    let mut warned = Vec::new();
+    for finding in findings.iter().filter(|finding| finding.severity != Severity::Fine) {
+        let Finding { found, wanted, fix, .. } = finding;
+        let setting = finding.name();
+        if finding.severity == Severity::Hint {
+            tracing::info!(setting, found, wanted, fix, "host hint");
+        } else {
+            tracing::warn!(setting, found, wanted, fix, "host warning");
+            warned.push(setting);
         }
+    }
+    if warnings == HostWarnings::Refuse && !warned.is_empty() {
+        return Err(NodeError::Host(format!(
+            "--strict: the host has {}: {}; kerolox-tune check tells why, kerolox-tune apply sets what can be set",
+            if warned.len() == 1 { "a setting that is not as wanted" } else { "settings that are not as wanted" },
+            warned.join(", ")
+        )));
     }
     Ok(())
 }

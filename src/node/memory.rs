@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{AppendMode, Config, Source};
 use crate::io;
-use crate::tuning::locked_memory;
+use crate::tuning::settings::memlock;
 
 /// glommio registers its buffers in three sizes of pieces.
 const IO_MEMORY_FACTOR: u64 = 3;
@@ -134,7 +134,7 @@ fn unescaped(text: &str) -> String {
 /// # Errors
 /// They do not fit as somebody set them: the line says the keys, the limit, and what to do.
 pub fn fit(mut config: Config, limit: &MemoryLimit, executors: usize) -> Result<(Config, Vec<String>), String> {
-    let fixed = executors as u64 * IO_MEMORY_FACTOR * locked_memory::IO_MEMORY_LEN as u64
+    let fixed = executors as u64 * IO_MEMORY_FACTOR * memlock::IO_MEMORY_LEN as u64
         + if config.store.append == AppendMode::Dma { io::LOG_TAIL_LEN } else { 0 };
     let (puts, frames) = (config.limits.put_inflight_bytes, config.limits.frame_bytes_in_progress);
     let share = limit.len / 2;

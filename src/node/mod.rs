@@ -16,6 +16,7 @@ mod run;
 mod shard_core;
 mod writer_core;
 
+pub use checks::HostWarnings;
 pub use error::NodeError;
 pub use memory::memory_len;
 pub use placement::Placement;

@@ -11,7 +11,7 @@ use glommio::{ExecutorJoinHandle, LocalExecutorBuilder};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::checks;
+use super::checks::{self, HostWarnings};
 use super::control_core::{KV_CONFIG, Registry};
 use super::error::NodeError;
 use super::heartbeat::{Heart, Heartbeats};
@@ -36,7 +36,7 @@ use crate::store::{
     self, Closing, DiskWatch, ExpirySettings, FlushMode, Health, OpenError, OpenedStore, Opening, ReadSettings,
     StorePlace, StoreSettings, WriterRings,
 };
-use crate::tuning::locked_memory;
+use crate::tuning::settings::memlock;
 use crate::types::ShardId;
 
 /// Batches on their way between a shard and the writer; messages are bounded by `limits.put_inflight_*`.
@@ -46,11 +46,11 @@ const DISPATCH_RING_LEN: usize = 64;
 /// A stop that takes longer is given up; the next start then recovers.
 const STOP_LIMIT: Duration = Duration::from_secs(9);
 
-/// Runs the node until SIGTERM or SIGINT.
+/// Runs the node until SIGTERM or SIGINT. `warnings`: what to make of those about the host.
 ///
 /// # Errors
 /// See [`NodeError`].
-pub fn run(config: Config) -> Result<(), NodeError> {
+pub fn run(config: Config, warnings: HostWarnings) -> Result<(), NodeError> {
     ignore_file_size_signal();
     let no_signals = |error: std::io::Error| NodeError::Host(format!("signals cannot be caught: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(no_signals)?;
@@ -61,7 +61,7 @@ pub fn run(config: Config) -> Result<(), NodeError> {
     }
     let opening = Arc::new(Opening::new(stop));
     let notify = Notify::start(Arc::clone(&opening)).map_err(NodeError::Host)?;
-    let outcome = match live(config, &mut signals, &opening, &notify) {
+    let outcome = match live(config, warnings, &mut signals, &opening, &notify) {
         Err(NodeError::Store(stopped @ OpenError::Stopped)) => {
             eprintln!("kerolox: {stopped}");
             Ok(())
@@ -73,7 +73,13 @@ pub fn run(config: Config) -> Result<(), NodeError> {
 }
 
 /// The life of a node whose signals are caught.
-fn live(config: Config, signals: &mut Signals, opening: &Opening, notify: &Notify) -> Result<(), NodeError> {
+fn live(
+    config: Config,
+    warnings: HostWarnings,
+    signals: &mut Signals,
+    opening: &Opening,
+    notify: &Notify,
+) -> Result<(), NodeError> {
     let started = Instant::now();
     let usable = checks::usable_cores();
     let placement =
@@ -82,7 +88,7 @@ fn live(config: Config, signals: &mut Signals, opening: &Opening, notify: &Notif
     let limit = MemoryLimit::of_this_process();
     let (config, notices) = memory::fit(config, &limit, placement.executors()).map_err(NodeError::Host)?;
     notices.iter().for_each(|notice| tracing::warn!("{notice}"));
-    checks::host(placement.executors())?;
+    checks::host(&config.store.root, &placement, warnings)?;
     let open_files_max = checks::raise_open_files();
     let listen = listen_addrs(&config);
     let _ports = checks::ports(&listen)?;
@@ -282,7 +288,7 @@ where
     let (alive_tx, alive) = flume::bounded::<()>(0);
     let builder = LocalExecutorBuilder::new(glommio::Placement::Fixed(core))
         .name(&format!("kerolox-{}", role.replace(' ', "-")))
-        .io_memory(locked_memory::IO_MEMORY_LEN)
+        .io_memory(memlock::IO_MEMORY_LEN)
         .spin_before_park(spin);
     let handle = builder
         .spawn(move || async move {

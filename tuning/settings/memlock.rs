@@ -1,13 +1,18 @@
 //! Locked memory: each executor registers buffers with the kernel.
 
 use std::fs;
+use std::io;
 
 use rustix::process::{Resource, geteuid, getrlimit};
 
-use super::{Finding, Severity};
+use super::Setting;
+use crate::tuning::{Finding, Host, Severity};
 
-const SETTING: &str = "locked memory";
-const REASON: &str = "each executor registers its I/O buffers with the kernel, which locks them";
+pub(super) const SETTING: Setting = Setting {
+    name: "memlock",
+    reason: "each executor registers its I/O buffers with the kernel, which locks them",
+    look,
+};
 /// Memory for an executor's own buffers. glommio registers three times this.
 pub const IO_MEMORY_LEN: usize = 1 << 20;
 const IO_MEMORY_FACTOR: u64 = 3;
@@ -15,19 +20,21 @@ const IO_MEMORY_FACTOR: u64 = 3;
 /// glommio makes no executor below this limit, whatever the process may lock beyond its limit.
 const LIMIT_MIN: u64 = 512 << 10;
 
-/// Is there enough for this many executors?
-pub fn check(executors: usize) -> Finding {
-    judge(getrlimit(Resource::Memlock).current, geteuid().is_root() || may_lock_all(), executors)
+/// Is there enough for this process to run the node's executors? It is the limit of who asks: of a shell, another one than
+/// that of a service.
+fn look(host: &Host) -> io::Result<Vec<Finding>> {
+    let unbound = geteuid().is_root() || may_lock_all();
+    Ok(vec![judge(getrlimit(Resource::Memlock).current, unbound, host.executors())])
 }
 
 /// `unbound`: the kernel lets this process lock more than its limit says.
 fn judge(limit: Option<u64>, unbound: bool, executors: usize) -> Finding {
     let locked = executors as u64 * IO_MEMORY_FACTOR * IO_MEMORY_LEN as u64;
     let needed = if unbound { LIMIT_MIN } else { locked.max(LIMIT_MIN) };
-    let found = limit.map_or("unlimited".to_owned(), |limit| format!("{limit} bytes allowed"));
-    let finding = Finding::fine(SETTING, found, format!("{needed} bytes"), REASON);
+    let found = limit.map_or("unlimited".to_owned(), |limit| format!("{limit} bytes of locked memory allowed"));
+    let finding = SETTING.fine("", found, format!("{needed} bytes"));
     match limit {
-        Some(limit) if limit < needed => finding.but(
+        Some(limit) if limit < needed => finding.by_hand(
             Severity::Refusal,
             format!(
                 "{needed} bytes are needed; raise the limit (systemd: LimitMEMLOCK=, shell: ulimit -l {}) or use fewer cores",

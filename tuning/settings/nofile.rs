@@ -1,24 +1,28 @@
 //! Open files: each connection and each log segment takes one.
 
+use std::io;
+
 use rustix::process::{Resource, getrlimit};
 
-use super::{Finding, Severity};
+use super::Setting;
+use crate::tuning::{Finding, Host, Severity};
 
-const SETTING: &str = "open files";
-const REASON: &str = "each connection and log segment takes one";
+pub(super) const SETTING: Setting =
+    Setting { name: "nofile", reason: "each connection and log segment takes a descriptor", look };
 /// Ten thousand clients and as many files.
 const WANTED: u64 = 20_000;
 
-/// The hard limit counts: the node raises the soft one to it at start.
-pub fn check() -> Finding {
-    judge(getrlimit(Resource::Nofile).maximum)
+/// The hard limit counts: the node raises the soft one to it at start. It is the limit of who asks: of a shell, another one
+/// than that of a service.
+fn look(_: &Host) -> io::Result<Vec<Finding>> {
+    Ok(vec![judge(getrlimit(Resource::Nofile).maximum)])
 }
 
 fn judge(limit: Option<u64>) -> Finding {
-    let found = limit.map_or("unlimited".to_owned(), |limit| format!("{limit} allowed"));
-    let finding = Finding::fine(SETTING, found, format!("{WANTED}"), REASON);
+    let found = limit.map_or("unlimited".to_owned(), |limit| format!("{limit} open files allowed"));
+    let finding = SETTING.fine("", found, format!("at least {WANTED}"));
     match limit {
-        Some(limit) if limit < WANTED => finding.but(
+        Some(limit) if limit < WANTED => finding.by_hand(
             Severity::Warning,
             "raise the hard limit (systemd: LimitNOFILE=, shell: ulimit -Hn, limits.conf: nofile)",
         ),
