@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use hdrhistogram::Histogram;
 
 const POINTS_A_HALVING: u32 = 5;
+/// Of a histogram of three digits.
+const SUB_BUCKETS: u32 = 2048;
 const NANOS_A_MS: f64 = 1e6;
 
 /// The file of one kind of latency: `run.hgrm` becomes `run-publish.hgrm`.
@@ -40,7 +42,7 @@ fn write(out: &mut impl Write, histogram: &Histogram<u64>) -> io::Result<()> {
     }
     writeln!(out, "#[Mean    = {:12.3}, StdDeviation   = {:12.3}]", ms(histogram.mean()), ms(histogram.stdev()))?;
     writeln!(out, "#[Max     = {:12.3}, Total count    = {:12}]", ms(histogram.max() as f64), histogram.len())?;
-    writeln!(out, "#[Buckets = {:12}, SubBuckets     = {:12}]", histogram.buckets(), 2048)
+    writeln!(out, "#[Buckets = {:12}, SubBuckets     = {:12}]", histogram.buckets(), SUB_BUCKETS)
 }
 
 #[cfg(test)]

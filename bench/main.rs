@@ -1,12 +1,18 @@
 //! `kerolox-bench`: loads any RocketMQ broker and tells how it took it. One file a subcommand.
 
 mod cli;
+mod compare;
 mod hgrm;
+mod ladder;
 mod live;
 mod load;
+mod machine;
+mod measure;
+mod report;
 mod result;
 mod run;
 mod sink;
+mod soak;
 mod table;
 
 use std::process::ExitCode;
@@ -24,12 +30,20 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::Args>),
+    Compare(Box<compare::Args>),
+    Ladder(Box<ladder::Args>),
+    Soak(Box<soak::Args>),
+    Report(report::Args),
     Sink(sink::Args),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Ladder(args) => ladder::run(&args),
+        Command::Soak(args) => soak::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Sink(args) => sink::run(args),
     }
 }

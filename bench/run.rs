@@ -9,9 +9,11 @@ use hdrhistogram::Histogram;
 
 use crate::cli::{self, LoadArgs, TargetArgs};
 use crate::load::{self, Event, Extent, Failure, Plan, Target, Workload};
+use crate::machine::{Machine, MachineArgs, process_of};
+use crate::measure::load_watched;
 use crate::result::{Ceiling, RunResult};
 use crate::sink::Started;
-use crate::{hgrm, live, table};
+use crate::{hgrm, table};
 
 /// The sink needs no long run: nothing in it changes with time.
 const SINK_SECONDS: f64 = 10.0;
@@ -35,7 +37,7 @@ pub struct Args {
     /// Names this run in its results
     #[arg(long, default_value = "")]
     label: String,
-    /// The broker's process: its processor time a message and its memory are measured
+    /// The broker's process: its processor time a message and its memory are measured [default: on the loopback, whoever listens there]
     #[arg(long)]
     pid: Option<u32>,
     /// Run the same load against this program's own sink afterwards: what the generator can show at most
@@ -50,18 +52,24 @@ pub struct Args {
     /// Write percentiles for HdrHistogram's plotters, a file for each kind of latency: FILE-publish.hgrm and so on
     #[arg(long, value_name = "FILE")]
     hgrm: Option<PathBuf>,
+    #[command(flatten)]
+    machine: MachineArgs,
 }
 
 pub fn run(args: &Args) -> ExitCode {
-    let plan = match args.load.plan(args.target.target(), &args.label, args.pid) {
+    let target = args.target.target();
+    let pid = args.pid.or_else(|| process_of(&target));
+    let plan = match args.load.plan(target, &args.label, pid) {
         Ok(plan) => plan,
         Err(why) => return cli::usage(&why),
     };
+    let machine = Machine::look(&args.machine, &plan);
     let mut sums = Sums::default();
     let mut result = match measure(&plan, &mut sums) {
         Ok(result) => result,
         Err(failure) => return cli::failed(&failure),
     };
+    result.machine = machine.to_json();
     if args.sink {
         match ceiling(&plan, args.sink_core) {
             Ok(ceiling) => result.sink = Some(ceiling),
@@ -131,9 +139,7 @@ impl Sums {
 }
 
 fn measure(plan: &Plan, sums: &mut Sums) -> Result<RunResult, Failure> {
-    let mut live = live::Live::new();
-    let result = load::run(plan, &mut |event| {
-        live.hear(&event);
+    load_watched(plan, &mut |event| {
         if let Event::Measured(interval) = event {
             for (sum, part) in [
                 (&mut sums.publish, interval.publish),
@@ -143,9 +149,7 @@ fn measure(plan: &Plan, sums: &mut Sums) -> Result<RunResult, Failure> {
                 sum.add(part).expect("all have the same bounds");
             }
         }
-    });
-    live.finish();
-    result
+    })
 }
 
 fn print(result: &RunResult) -> Result<(), String> {

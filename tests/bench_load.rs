@@ -156,6 +156,7 @@ fn a_mixed_load_over_several_topics_goes_through_a_name_server() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let total: u64 = (0..3).map(|number| stored(&node, &format!("mixed-{number}"), 2)).sum();
     assert_eq!((number(&result, "messages"), total), (600, 600));
+    assert!(number(&result, "consumedWithWarmup") > 600, "one reader at the end, and one that goes round");
 
     let (again, output) = run(&target, "--topic mixed-0 --queues 2 --no-create --warmup 0 --count 10");
     assert_eq!((output.status.code(), number(&again, "messages")), (Some(0), 10));

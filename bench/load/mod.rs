@@ -184,8 +184,8 @@ fn hire(
         (lines, Some(Reader::new(plan, way, queues, run, books.times())))
     };
     let (tail_lines, tail) = read(plan.workload.tails(), Way::Tail);
-    let again = plan.again || plan.workload == Workload::Mixed;
-    let (catch_up_lines, catch_up) = read(plan.workload.catches_up(), Way::CatchUp { again });
+    let way = if plan.workload == Workload::Mixed { Way::Circle } else { Way::CatchUp { again: plan.again } };
+    let (catch_up_lines, catch_up) = read(plan.workload.catches_up(), way);
     let sender = plan
         .workload
         .sends()

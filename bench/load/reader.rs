@@ -37,6 +37,8 @@ pub enum Way {
     Tail,
     /// From the oldest message to what was the newest before the load; then, if `again`, from the oldest again.
     CatchUp { again: bool },
+    /// From the oldest message to the newest, and from the oldest again, beside a load that sends.
+    Circle,
 }
 
 pub struct Reader {
@@ -203,7 +205,7 @@ impl Reader {
             response::SUCCESS => {
                 let count = match self.way {
                     Way::Tail => queue.read_at_end(command.body, self.check, self.run, now, books, &mut ours),
-                    Way::CatchUp { .. } => queue.read_by_heads(command.body, self.check, books),
+                    Way::CatchUp { .. } | Way::Circle => queue.read_by_heads(command.body, self.check, books),
                 };
                 books.consumed(now, count);
                 if self.way != Way::Tail && count > 0 {
@@ -219,7 +221,10 @@ impl Reader {
                 }
             }
             response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY => {
-                if let Some(next) = next
+                if self.way == Way::Circle && command.code == response::PULL_NOT_FOUND {
+                    queue.offset = queue.begin;
+                    queue.jumps = true;
+                } else if let Some(next) = next
                     && next != queue.offset
                 {
                     queue.offset = next;
@@ -265,7 +270,7 @@ impl Queue {
     fn new(plan: &Plan, way: Way, header_type: HeaderType, ends: &QueueEnds, line: usize) -> Queue {
         let (flags, hold) = match way {
             Way::Tail => (PullHeader::SUBSCRIPTION | PullHeader::SUSPEND, HOLD_MS),
-            Way::CatchUp { .. } => (PullHeader::SUBSCRIPTION, 0),
+            Way::CatchUp { .. } | Way::Circle => (PullHeader::SUBSCRIPTION, 0),
         };
         let [flags, queue_id] = [flags.to_string(), ends.queue_id.to_string()];
         let [messages, hold] = [plan.pull_messages.to_string(), hold.to_string()];
@@ -300,7 +305,7 @@ impl Queue {
             opaque: 0,
             round: 0,
             asked: 0,
-            done: way != Way::Tail && ends.begin >= ends.end,
+            done: matches!(way, Way::CatchUp { .. }) && ends.begin >= ends.end,
         }
     }
 

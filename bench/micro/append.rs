@@ -122,7 +122,7 @@ impl Appender {
         let mut settings = workload::settings(dir.path(), case.append);
         (settings.flush, settings.sync_call) = (case.flush, Some(case.sync_call));
         settings.zero_ahead = ZeroAhead::Auto;
-        let opened = store::open(settings, workload::MEMORY_LEN).expect("an empty store");
+        let opened = store::open(settings, workload::MEMORY_LEN, &store::Opening::unstopped()).expect("an empty store");
         let (orders, order) = flume::bounded(1);
         let (result, results) = flume::bounded(1);
         let core = core_affinity::get_core_ids().and_then(|cores| cores.last().copied()).expect("a core");

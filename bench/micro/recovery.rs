@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use kerolox::format::checkpoint::Checkpoint;
 use kerolox::format::names;
 use kerolox::io::AppendMode;
-use kerolox::store::{Closing, OpenedStore, StoreSettings, close, open};
+use kerolox::store::{Closing, OpenedStore, Opening, StoreSettings, close, open};
 use stored::{drop_caches, files_below, write_log};
 
 const SEGMENT_LEN: u64 = 256 << 20;
@@ -34,7 +34,7 @@ fn main() {
         let mut settings = workload::settings(&dir.path().join("scan"), AppendMode::Buffered);
         settings.segment_len = SEGMENT_LEN;
         let len = write_log(&settings, mib << 20, workload::QUEUES, 1024);
-        close_store(open(settings.clone(), workload::MEMORY_LEN).expect("the store opens"));
+        close_store(open(settings.clone(), workload::MEMORY_LEN, &Opening::unstopped()).expect("the store opens"));
         if is_wanted("scan_in_memory") {
             for _ in 0..3 {
                 after_a_kill(&settings.root);
@@ -62,7 +62,7 @@ fn main() {
         let mut settings = workload::settings(&dir.path().join("segments"), AppendMode::Buffered);
         settings.segment_len = 1 << 20;
         write_log(&settings, 1000 << 20, workload::QUEUES, 64 << 10);
-        close_store(open(settings.clone(), workload::MEMORY_LEN).expect("the store opens"));
+        close_store(open(settings.clone(), workload::MEMORY_LEN, &Opening::unstopped()).expect("the store opens"));
         clean("clean_1000_segments", &settings);
     }
     if is_wanted("clean_10000_queues") {
@@ -76,7 +76,7 @@ fn main() {
         let mut settings = workload::settings(&dir.path().join("queues"), AppendMode::Buffered);
         settings.segment_len = 64 << 20;
         write_log(&settings, 60 << 20, 10_000, 256);
-        close_store(open(settings.clone(), workload::MEMORY_LEN).expect("the store opens"));
+        close_store(open(settings.clone(), workload::MEMORY_LEN, &Opening::unstopped()).expect("the store opens"));
         clean("clean_10000_queues", &settings);
     }
 }
@@ -91,7 +91,7 @@ fn after_a_kill(root: &Path) {
 }
 
 fn open_and_drop(settings: &StoreSettings) {
-    drop(open(settings.clone(), workload::MEMORY_LEN).expect("the store opens"));
+    drop(open(settings.clone(), workload::MEMORY_LEN, &Opening::unstopped()).expect("the store opens"));
 }
 
 fn close_store(opened: OpenedStore) {
@@ -113,7 +113,7 @@ fn clean(name: &str, settings: &StoreSettings) {
             drop_caches(&settings.root);
         }
         let (began, cpu) = (Instant::now(), cpu_time());
-        let opened = open(settings.clone(), workload::MEMORY_LEN).expect("the store opens");
+        let opened = open(settings.clone(), workload::MEMORY_LEN, &Opening::unstopped()).expect("the store opens");
         let (took, cpu) = (began.elapsed(), cpu_time() - cpu);
         let cold = if cold { "cold" } else { "in memory" };
         println!("{name:<22} {cold:<9} {took:>8.0?} by the clock, {cpu:>8.0?} of processor time");

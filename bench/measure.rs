@@ -1,0 +1,91 @@
+//! Carrying out a load: watched on the terminal, and with the machine in its result.
+
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::cli;
+use crate::live::Live;
+use crate::load::{self, Event, Failure, Plan};
+use crate::machine::{Machine, MachineArgs};
+use crate::report;
+use crate::result::RunResult;
+
+/// Carries out `plan`; the terminal shows how it goes, and `observer` is told as well.
+///
+/// # Errors
+/// As [`load::run`].
+pub fn load_watched(plan: &Plan, observer: &mut dyn FnMut(Event<'_>)) -> Result<RunResult, Failure> {
+    let mut live = Live::new();
+    let result = load::run(plan, &mut |event| {
+        live.hear(&event);
+        observer(event);
+    });
+    live.finish();
+    result
+}
+
+/// As [`load_watched`], with the machine in the result as it was before the load.
+///
+/// # Errors
+/// As [`load::run`].
+pub fn measure(plan: &Plan, machine: &MachineArgs, observer: &mut dyn FnMut(Event<'_>)) -> Result<RunResult, Failure> {
+    let machine = Machine::look(machine, plan);
+    let mut result = load_watched(plan, observer)?;
+    result.machine = machine.to_json();
+    Ok(result)
+}
+
+/// Whether every message was sent and answered with success.
+pub fn is_clean(result: &RunResult) -> bool {
+    result.errors.is_empty() && result.never_sent == 0
+}
+
+/// Writes an answer as JSON.
+///
+/// # Errors
+/// Names the file that cannot be written.
+pub fn write_json(path: &Path, answer: &impl Serialize) -> Result<(), Stop> {
+    let text = serde_json::to_string_pretty(answer).expect("all keys are texts");
+    Ok(report::write(path, &(text + "\n"))?)
+}
+
+/// Why a subcommand has no answer, and the exit code that says so.
+#[derive(Debug)]
+pub struct Stop {
+    code: u8,
+    why: String,
+}
+
+impl Stop {
+    /// Puts what was being done before the reason.
+    pub fn during(mut self, what: impl fmt::Display) -> Stop {
+        self.why = format!("{what}: {}", self.why);
+        self
+    }
+
+    /// Says it, and gives the exit code.
+    pub fn tell(&self) -> ExitCode {
+        eprintln!("kerolox-bench: {}", self.why);
+        ExitCode::from(self.code)
+    }
+}
+
+/// Something went wrong while running.
+impl From<String> for Stop {
+    fn from(why: String) -> Stop {
+        Stop { code: cli::EXIT_FAILURE, why }
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        let code = match failure {
+            Failure::Plan(_) => cli::EXIT_USAGE,
+            Failure::Peer(_) | Failure::Host(_) => cli::EXIT_FAILURE,
+        };
+        Stop { code, why: failure.to_string() }
+    }
+}

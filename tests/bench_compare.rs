@@ -1,0 +1,237 @@
+//! `kerolox-bench report`, `compare`, `ladder` and `soak`, as a user runs them: the built programs, a real node, files.
+//!
+//! What is measured is not judged here; that every part of an answer is there, and that it is well formed, is.
+
+mod harness;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use harness::{Node, free_address, free_address_with_vip};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A load that is over soon.
+const TINY: [&str; 10] =
+    ["--warmup", "0.1", "--duration", "0.4", "--interval", "0.1", "--connections", "2", "--timeout-ms", "60000"];
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kerolox-bench")).args(args).output().expect("it runs")
+}
+
+/// Runs it and gives what it printed, once its exit code is as expected.
+fn told(args: &[&str], code: i32) -> String {
+    let output = bench(args);
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{args:?}\n{out}\n{err}");
+    format!("{out}{err}")
+}
+
+fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    args.iter().chain(more).copied().collect()
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).expect("it was written")).expect("it is JSON")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in ASCII")
+}
+
+/// Every tag is closed in its order, every attribute quoted and no text a stray bracket; gives the tags seen.
+fn well_formed(page: &str) -> Vec<String> {
+    let mut rest = page.strip_prefix("<!doctype html>").expect("it is an HTML document");
+    let (mut open, mut seen): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    while let Some(start) = rest.find('<') {
+        // A style sheet may have brackets of its own.
+        let in_style = open.last().is_some_and(|tag| tag == "style");
+        assert!(in_style || !rest[..start].contains('>'), "a stray bracket in {:?}", &rest[..start]);
+        let end = start + rest[start..].find('>').expect("a tag ends");
+        let tag = &rest[start + 1..end];
+        rest = &rest[end + 1..];
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop().as_deref(), Some(name), "closed out of order");
+            continue;
+        }
+        let (tag, is_empty) = tag.strip_suffix('/').map_or((tag, false), |tag| (tag, true));
+        let (name, mut attributes) = tag.split_once(' ').unwrap_or((tag, ""));
+        assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{name:?}");
+        while !attributes.trim().is_empty() {
+            let (key, after) = attributes.split_once("=\"").expect("an attribute has a quoted value");
+            assert!(key.trim().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'), "{key:?}");
+            attributes = after.split_once('"').expect("its quotes are closed").1;
+        }
+        seen.push(name.to_owned());
+        if !is_empty {
+            open.push(name.to_owned());
+        }
+    }
+    assert_eq!(open, [] as [String; 0], "not closed");
+    seen
+}
+
+fn assert_is_page(path: &Path, wanted: &[&str]) {
+    let page = fs::read_to_string(path).expect("it was written");
+    let seen = well_formed(&page);
+    assert!(seen.iter().any(|tag| tag == "polyline") && !seen.iter().any(|tag| tag == "script"), "{seen:?}");
+    for wanted in wanted {
+        assert!(page.contains(wanted), "{wanted:?} in {}", path.display());
+    }
+}
+
+#[test]
+fn a_run_carries_its_machine_and_two_runs_become_a_page() {
+    let node = Node::start();
+    let (broker, dir) = (node.broker.to_string(), TempDir::new().unwrap());
+    let mut results = Vec::new();
+    for (name, label) in [("one", "first <run>"), ("two", "second & last")] {
+        let path = dir.path().join(format!("{name}.json"));
+        let root = node.root();
+        let place = ["run", "--broker", &broker, "--label", label, "--json", text(&path), "--store-dir", text(&root)];
+        told(&with(&place, &TINY), 0);
+        let machine = &json(&path)["machine"];
+        assert_eq!(machine["broker"]["flush"], "async", "{machine}");
+        assert!(machine["storage"]["fileSystem"].is_string(), "{machine}");
+        let command_line = machine["broker"]["commandLine"].as_str().expect("it runs here");
+        assert!(command_line.contains("serve --config"), "{command_line}");
+        assert_eq!(machine["broker"]["settings"]["store.commitlog_file_size"], "16MiB", "{machine}");
+        let gaps = machine["notFound"].as_array().expect("a list");
+        assert!(gaps.iter().all(|gap| gap.as_str().is_some_and(|gap| gap.contains(": "))), "{machine}");
+        results.push(path);
+    }
+    let page = dir.path().join("page.html");
+    told(&["report", text(&results[0]), text(&results[1]), "--out", text(&page), "--title", "<b>Both</b>"], 0);
+    assert_is_page(
+        &page,
+        &[
+            "&lt;b&gt;Both&lt;/b&gt;",
+            "first &lt;run&gt;",
+            "second &amp; last",
+            "Send latency",
+            "Rate over the time",
+            "file system",
+        ],
+    );
+
+    let mut bare = json(&results[0]);
+    bare.as_object_mut().expect("an object").remove("machine");
+    let (path, out) = (dir.path().join("bare.json"), dir.path().join("never.html"));
+    fs::write(&path, bare.to_string()).unwrap();
+    let why = told(&["report", text(&path), "--out", text(&out)], 2);
+    assert!(why.contains("machine") && why.contains("bare.json"), "{why}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_running_broker_is_compared_with_itself() {
+    let node = Node::start();
+    let (broker, dir) = (node.broker.to_string(), TempDir::new().unwrap());
+    let (a, b) = (format!("left={broker}"), format!("right={broker}"));
+    let (data, page) = (dir.path().join("c.json"), dir.path().join("c.html"));
+    let args = ["compare", "--a", &a, "--b", &b, "--rounds", "2", "--json", text(&data), "--html", text(&page)];
+    let said = told(&with(&args, &TINY), 0);
+    for wanted in ["left / right", "rate, messages/s", "send p99.9, ms", "broker CPU", "2 rounds"] {
+        assert!(said.contains(wanted), "{wanted} in {said}");
+    }
+    let found = json(&data);
+    for side in ["a", "b"] {
+        let runs = found[side].as_array().expect("its runs");
+        assert_eq!(runs.len(), 2);
+        // The process behind the address was found without being named.
+        assert_eq!(runs[0]["plan"]["pid"], node.pid());
+    }
+    let row = &found["rows"].as_array().expect("its rows")[0];
+    let [low, median, high] = ["low", "median", "high"].map(|key| row["ratio"][key].as_f64().expect("a number"));
+    assert!(low <= median && median <= high && low > 0.0, "{row}");
+    // The second round begins with the broker that was second in the first.
+    let turns: Vec<&str> = said.lines().filter(|line| line.starts_with("round ")).collect();
+    let labels: Vec<bool> = turns.iter().map(|line| line.contains("left on")).collect();
+    assert_eq!(labels, [true, false, false, true], "{turns:?}");
+    assert_is_page(&page, &["left against right", "left, round 2", "Ratios", "Send latency"]);
+}
+
+#[test]
+fn brokers_are_started_for_their_turns_and_stopped_after_them() {
+    let dir = TempDir::new().unwrap();
+    let mut sides = Vec::new();
+    for flush in ["async", "sync"] {
+        let (address, settings) = (free_address_with_vip(), dir.path().join(format!("{flush}.toml")));
+        let lines = format!(
+            "net.listen = \"{address}\"\nnet.vip = false\nnameserver.embedded = \"{}\"\nstore.root = {:?}\n\
+             store.commitlog_file_size = \"16MiB\"\nflush.mode = \"{flush}\"\n",
+            free_address(),
+            dir.path().join(flush)
+        );
+        fs::write(&settings, lines).unwrap();
+        let command = format!("exec {} serve --config {}", env!("CARGO_BIN_EXE_kerolox"), settings.display());
+        sides.push((format!("{flush}={address}"), command, address));
+    }
+    let [a, b] = &sides[..] else { unreachable!("two") };
+    let data = dir.path().join("c.json");
+    let args = ["compare", "--a", &a.0, "--b", &b.0, "--a-command", &a.1, "--b-command", &b.1];
+    told(&with(&with(&args, &["--rounds", "1", "--json", text(&data)]), &TINY), 0);
+    let found = json(&data);
+    let flush = |side: &str| found[side][0]["machine"]["broker"]["flush"].clone();
+    assert_eq!([flush("a"), flush("b")], ["async", "sync"]);
+    for (_, _, address) in &sides {
+        assert!(std::net::TcpStream::connect(address).is_err(), "{address} still answers");
+    }
+    // They were stopped in order: a node that was killed leaves its marker.
+    for flush in ["async", "sync"] {
+        assert!(!dir.path().join(flush).join("abort").exists(), "{flush}");
+    }
+
+    let node = Node::start();
+    let taken = node.broker.to_string();
+    let args = ["compare", "--a", &taken, "--b", &b.0, "--a-command", "true"];
+    let why = told(&with(&args, &TINY), 1);
+    assert!(why.contains("answers on") && why.contains("already"), "{why}");
+}
+
+#[test]
+fn a_ladder_finds_a_maximum_and_runs_its_shares() {
+    let node = Node::start();
+    let (broker, dir) = (node.broker.to_string(), TempDir::new().unwrap());
+    let (data, page) = (dir.path().join("l.json"), dir.path().join("l.html"));
+    let files = ["--json", text(&data), "--html", text(&page)];
+    // With a limit that a busy machine keeps as well; what a rate is held by has tests beside its code.
+    let args = ["ladder", "--broker", &broker, "--steps", "10,20", "--held-p99-ms", "60000", "--held-percent", "1"];
+    let args = with(
+        &with(&args, &files),
+        &["--warmup", "0.1", "--duration", "1", "--connections", "2", "--depth", "1", "--timeout-ms", "60000"],
+    );
+    let said = told(&args, 0);
+    assert!(said.contains("maximum held:") && said.contains("10 %") && said.contains("20 %"), "{said}");
+    let found = json(&data);
+    let maximum = found["maximum"].as_f64().expect("a rate");
+    let steps = found["steps"].as_array().expect("its steps");
+    assert_eq!(steps.len(), 2);
+    assert!((steps[1]["rate"].as_f64().expect("a rate") - maximum * 0.2).abs() <= 0.5, "{maximum}");
+    assert!(found["closed"]["messages"].as_u64().expect("a count") > 0);
+    assert_is_page(&page, &["Ladder", "20 %", "Send latency"]);
+
+    let why = told(&["ladder", "--broker", &broker, "--rate", "5"], 2);
+    assert!(why.contains("--maximum"), "{why}");
+}
+
+#[test]
+fn a_soak_passes_and_fails_by_its_limits() {
+    let node = Node::start();
+    let (broker, dir) = (node.broker.to_string(), TempDir::new().unwrap());
+    let (data, page) = (dir.path().join("s.json"), dir.path().join("s.html"));
+    let load = ["--rate", "200", "--minutes", "0.01", "--warmup", "0.1", "--interval", "0.2", "--timeout-ms", "60000"];
+    let soak = |more: &[&str], code: i32| told(&with(&with(&["soak", "--broker", &broker], &load), more), code);
+    let said = soak(&["--act", "--limit", "0:100", "--json", text(&data), "--html", text(&page)], 0);
+    assert!(said.contains("PASS"), "{said}");
+    let found = json(&data);
+    assert_eq!((&found["passed"], found["minutes"].as_array().map(Vec::len)), (&Value::Bool(true), Some(1)));
+    assert_is_page(&page, &["Minute by minute", "PASS", "above 0 ms"]);
+    let said = soak(&["--act", "--limit", "0:0"], 1);
+    assert!(said.contains("FAIL") && said.contains("above 0 ms"), "{said}");
+    let said = soak(&["--limit", "0:0"], 0);
+    assert!(said.contains("not judged"), "{said}");
+    let why = told(&["soak", "--broker", &broker, "--minutes", "0.01"], 2);
+    assert!(why.contains("--rate"), "{why}");
+}
