@@ -1,0 +1,92 @@
+//! Where a probe measured: the file system, the device below it, the machine.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::io::disk_usage;
+use crate::tuning::Host;
+
+/// Files of these are in memory and never on stable storage.
+const IN_MEMORY: [&str; 4] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"];
+/// Files of these are on another machine, or wherever a program puts them.
+const REMOTE: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "virtiofs", "fuse"];
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// The folder that was asked for.
+    pub dir: PathBuf,
+    /// Such as `ext4`.
+    pub file_system: String,
+    /// What is mounted, and where.
+    pub source: String,
+    pub mounted_at: PathBuf,
+    pub mount_options: String,
+    /// What the kernel says of the disks' own caches: `write back` needs flushes, `write through` has none or hides it.
+    pub write_cache: Option<String>,
+    /// Bytes of the whole file system, and how many a user may still take.
+    pub size: u64,
+    pub available: u64,
+    /// Does it know access past the page cache?
+    pub direct: bool,
+    pub kernel: String,
+    /// Cores that this process may use.
+    pub cores: u32,
+    /// Load of the last minute when the probe began, in hundredths.
+    pub load_percent: u32,
+}
+
+impl Site {
+    /// Looks at `dir`, which is there. `direct` is found out by the probe.
+    pub fn look(dir: &Path) -> io::Result<Site> {
+        let dir = dir.canonicalize()?;
+        let usage = disk_usage(&dir)?;
+        let host = Host::look(Path::new("/"), &dir, 0, 0);
+        let place = host.place()?;
+        let caches = place.disks().filter_map(|disk| {
+            let cache = host.value(format!("/sys/block/{}/queue/write_cache", disk.name)).ok()??;
+            Some(format!("{}: {cache}", disk.name))
+        });
+        let caches: Vec<_> = caches.collect();
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split(' ').next().and_then(|load| load.parse::<f64>().ok()).unwrap_or_default();
+        Ok(Site {
+            file_system: place.mount.file_system.clone(),
+            source: place.mount.source.display().to_string(),
+            mounted_at: place.mount.point.clone(),
+            mount_options: place.mount.options.join(","),
+            write_cache: (!caches.is_empty()).then(|| caches.join(", ")),
+            size: usage.used + usage.available,
+            available: usage.available,
+            direct: false,
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+            load_percent: (load * 100.0) as u32,
+            dir,
+        })
+    }
+
+    pub fn is_in_memory(&self) -> bool {
+        IN_MEMORY.contains(&self.file_system.as_str())
+    }
+
+    pub fn is_remote(&self) -> bool {
+        REMOTE.iter().any(|name| self.file_system == *name || self.file_system.starts_with("fuse."))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_tells_where_its_folders_lie() {
+        let site = Site::look(Path::new("/dev/shm")).unwrap();
+        assert!(site.is_in_memory(), "{site:?}");
+        let dir = tempfile::tempdir().unwrap();
+        let site = Site::look(dir.path()).unwrap();
+        assert!(site.cores > 0 && !site.kernel.is_empty() && site.size >= site.available, "{site:?}");
+    }
+}
