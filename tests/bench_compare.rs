@@ -159,7 +159,7 @@ fn brokers_are_started_for_their_turns_and_stopped_after_them() {
     for flush in ["async", "sync"] {
         let (address, settings) = (free_address_with_vip(), dir.path().join(format!("{flush}.toml")));
         let lines = format!(
-            "net.listen = \"{address}\"\nnet.vip = false\nnameserver.embedded = \"{}\"\nstore.root = {:?}\n\
+            "net.listen = \"{address}\"\nnet.vip = false\nnameserver.embedded = \"{}\"\nmetrics.listen = \"off\"\nstore.root = {:?}\n\
              store.commitlog_file_size = \"16MiB\"\nflush.mode = \"{flush}\"\n",
             free_address(),
             dir.path().join(flush)
