@@ -25,7 +25,7 @@ use crate::format::config_files::DelayOffsetsFile;
 use crate::io::{self, Blocking, SharedMap};
 use crate::net::{self, Connection, Hub, Member, NetLimits, Room, Service};
 use crate::store::{
-    Builder, DiskWatch, DispatchUnit, DurableUpTo, Expiry, ExpirySettings, IndexBuilder, Keeper, KeyEntry, Layout,
+    Builder, DiskWatch, DispatchBatch, DurableUpTo, Expiry, ExpirySettings, IndexBuilder, Keeper, KeyEntry, Layout,
     LocalWake, QueueList, QueueView, ReplyBatch, ShardStore, Shared, StorePlace, SubmitBatch, Submitter,
 };
 use crate::types::{QueueHandle, ShardId, TagsCode, Timestamp};
@@ -55,7 +55,7 @@ pub struct ShardParts {
     pub trim_pause: Duration,
     pub to_writer: Sender<SubmitBatch>,
     pub replies: Receiver<ReplyBatch>,
-    pub dispatch: Receiver<Vec<DispatchUnit>>,
+    pub dispatch: Receiver<DispatchBatch>,
     pub mail: MailRings,
     pub durable_up_to: DurableUpTo,
     pub control: Option<ControlParts>,
