@@ -20,7 +20,7 @@ pub struct Place {
 }
 
 /// A line of `mountinfo`.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Mount {
     pub point: PathBuf,
     pub file_system: String,
@@ -130,6 +130,17 @@ impl Mount {
         let by_name = Path::new("/sys/class/block").join(name);
         Ok(if self.source.is_absolute() && host.exists(&by_name) { vec![by_name] } else { Vec::new() })
     }
+}
+
+/// Files of these are in memory and never on stable storage.
+pub fn is_in_memory(file_system: &str) -> bool {
+    ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"].contains(&file_system)
+}
+
+/// Files of these are on another machine, or wherever a program puts them.
+pub fn is_remote(file_system: &str) -> bool {
+    let names = ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "virtiofs", "fuse"];
+    names.contains(&file_system) || file_system.starts_with("fuse.")
 }
 
 /// The data directory with all links followed; of one that is not there yet, the directory that it would be made in.
@@ -265,7 +276,13 @@ mod tests {
         let line = |id: u32, disk: &str, point: &str| {
             format!("{id} 1 {} / {point} rw - ext4 /dev/{disk} rw\n", crate::tuning::test_tree::number(disk))
         };
-        let list = [line(1, "sda", "/"), line(2, "sdb", r"/mnt/big\040disk"), line(3, "sda", "/data/kerolox2")];
+        let list = [
+            line(1, "sda", "/"),
+            line(2, "sda", r"/mnt/big\040disk"),
+            line(3, "sda", "/data/kerolox2"),
+            // On top of the other one there.
+            line(4, "sdb", r"/mnt/big\040disk"),
+        ];
         tree.put("/proc/self/mountinfo", &list.concat());
         assert_eq!(found(&tree), names(&["sda"], &["sda"]));
         tree.make_dir("/mnt/big disk/store");

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::Setting;
-use crate::tuning::place::Mount;
+use crate::tuning::place::{Mount, is_in_memory, is_remote};
 use crate::tuning::{Finding, Host, Severity};
 
 pub(super) const SETTING: Setting = Setting {
@@ -53,15 +53,19 @@ struct Fault {
 }
 
 fn no_lasting_place(mount: &Mount) -> Option<Fault> {
-    let found = match &*mount.file_system {
-        "tmpfs" | "ramfs" => "in memory only",
-        "overlay" => "the layer of a container",
-        _ => return None,
+    let (found, reason) = if is_in_memory(&mount.file_system) {
+        ("in memory only", "whatever the node flushes is gone with the next restart")
+    } else if is_remote(&mount.file_system) {
+        ("on another machine", "how long a flush takes, and what is then safe, is up to that machine and the network")
+    } else if mount.file_system == "overlay" {
+        ("the layer of a container", "the messages go with the container")
+    } else {
+        return None;
     };
     Some(Fault {
         found,
-        wanted: "a file system that outlives a restart",
-        reason: "whatever the node flushes is gone with the next restart",
+        wanted: "a file system of a disk of this host",
+        reason,
         severity: Severity::Warning,
         remount: None,
         advice: "put the data directory (store.root, --data) on a file system of a disk, in a container on a volume",
@@ -164,6 +168,7 @@ mod tests {
         for (file_system, options, words) in [
             ("tmpfs", "rw,relatime", "of a disk"),
             ("overlay", "rw,relatime", "on a volume"),
+            ("nfs4", "rw,relatime", "of a disk"),
             ("ext4", "rw,relatime,data=journal", "data=journal out of"),
         ] {
             let [(severity, fix)] = &told(file_system, options)[..] else { panic!("one fault: {file_system}") };
