@@ -21,7 +21,12 @@ use clap::{Parser, Subcommand};
 
 /// Loads a RocketMQ broker, Kerolox or Java, and measures rate and latency
 #[derive(Debug, Parser)]
-#[command(name = "kerolox-bench", version, verbatim_doc_comment, after_help = cli::EXIT_CODES)]
+#[command(name = "kerolox-bench", version, verbatim_doc_comment, after_help = format!("\
+Examples:
+  kerolox-bench run --broker 127.0.0.1:10911 --connections 8 --depth 64   the most that a broker takes
+  kerolox-bench run --broker 127.0.0.1:10911 --rate 12000                 its latencies at a fixed rate
+
+{}", cli::EXIT_CODES))]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -38,7 +43,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    let loads = !matches!(command, Command::Report(_) | Command::Sink(_));
+    if loads && let Err(error) = load::stop::on_signals() {
+        return cli::failed(&load::Failure::Host(format!("signals cannot be caught: {error}")));
+    }
+    match command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Ladder(args) => ladder::run(&args),

@@ -28,6 +28,8 @@ Examples:
   kerolox-bench run --namesrv 127.0.0.1:9876 --workload e2e --rate 12000 --spin    from sender to reader
   kerolox-bench run --broker 127.0.0.1:10911 --workload pull                       how fast all of it is read
 
+Ctrl-C ends the load and prints what was measured until then; a second one ends the program.
+
 {}", cli::EXIT_CODES))]
 pub struct Args {
     #[command(flatten)]

@@ -8,6 +8,9 @@
 //! right at run time carries the [`Change`]s that do so, each with what was there before and how to get back. [`apply`]
 //! writes them, having noted all of it in the [`record`], and [`undo`] takes them back. So looking changes nothing, and
 //! nothing is changed of which the way back is not on stable storage.
+//!
+//! Beside the settings: [`probe`] measures the file system of a store, and [`recommend`] turns what it found into settings
+//! of the node. Neither looks at or changes the host's.
 
 pub mod apply;
 pub mod finding;

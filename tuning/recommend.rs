@@ -168,7 +168,7 @@ impl Plan<'_> {
     /// Without and, if that is worth a core here, with spinning.
     fn hops(&self) -> Vec<(Latency, bool)> {
         let hop = |spins| (Latency::of_hop(&self.probe.hop, spins), spins);
-        let may_spin = self.probe.place.cores >= SPIN_CORES_MIN && self.request.rate >= SPIN_RATE_MIN;
+        let may_spin = self.probe.site.cores >= SPIN_CORES_MIN && self.request.rate >= SPIN_RATE_MIN;
         if may_spin { vec![hop(false), hop(true)] } else { vec![hop(false)] }
     }
 
@@ -458,15 +458,15 @@ impl Plan<'_> {
     }
 
     fn root(&self) -> Line {
-        let place = &self.probe.place;
-        let reason = format!("on the file system that was probed ({} on {})", place.file_system, place.source);
+        let site = &self.probe.site;
+        let reason = format!("on the file system that was probed ({} on {})", site.file_system, site.source);
         line("store", "root", quoted(&self.probe.root.to_string_lossy()), reason)
     }
 
     /// Bytes of disk that messages may take.
     fn capacity(&self) -> u64 {
-        let place = &self.probe.place;
-        (place.size * DISK_PERCENT / 100).saturating_sub(place.size - place.available.min(place.size))
+        let site = &self.probe.site;
+        (site.size * DISK_PERCENT / 100).saturating_sub(site.size - site.available.min(site.size))
     }
 
     fn segment_len(&self) -> Line {
@@ -545,7 +545,7 @@ impl Plan<'_> {
     }
 
     fn unknown(&self, loss: Loss) -> Vec<String> {
-        let cache = self.probe.place.write_cache.as_deref().unwrap_or("nothing");
+        let cache = self.probe.site.write_cache.as_deref().unwrap_or("nothing");
         let mut unknown = Vec::new();
         if loss != Loss::Everything {
             unknown.push(format!(

@@ -79,6 +79,8 @@ pub struct End {
     /// Messages answered with success, and messages that came to readers, from the first one on.
     pub acknowledged: u64,
     pub consumed: u64,
+    /// The end of its measured time; `u64::MAX` if a count or the queues' ends ended it.
+    pub until: u64,
     pub never_sent: u64,
     pub failure: Option<String>,
 }
@@ -129,6 +131,12 @@ impl Books {
         }
     }
 
+    /// Someone wants no more: the measured time ends now. False if it had not begun.
+    pub fn stop(&mut self, now: u64) -> bool {
+        self.times.until = self.times.until.min(now);
+        now > self.times.measure_from
+    }
+
     /// Closes the last one.
     pub fn finish(mut self, never_sent: u64, failure: Option<String>) {
         self.slice.end = self.slice.end.min(self.active_until.max(self.slice.start));
@@ -137,6 +145,7 @@ impl Books {
             active_until: self.active_until,
             acknowledged: self.acknowledged,
             consumed: self.consumed,
+            until: self.times.until,
             never_sent,
             failure,
         };

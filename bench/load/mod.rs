@@ -7,6 +7,7 @@
 //! | `schedule`, `frames`, `flight`, `answer` | when a request goes out, its bytes, which are under way, what came back |
 //! | `link`, `line` | a socket with its buffers; the same, made again when it is lost |
 //! | `sender`, `reader`, `worker` | one thread: what it sends, what it reads, its loop |
+//! | `stop` | an end before the end |
 //! | `books`, `tally`, `summary`, `process` | counts of one thread, of one interval, of the run; processor time |
 //!
 //! A thread has a poll of its own and shares nothing with others while it sends; its counts go over a channel once an
@@ -27,6 +28,7 @@ mod reader;
 mod schedule;
 mod sender;
 pub mod sizes;
+pub mod stop;
 mod summary;
 mod tally;
 pub mod worker;
@@ -94,9 +96,13 @@ pub fn histogram() -> Histogram<u64> {
 ///
 /// # Errors
 /// [`Failure`] if the load cannot begin, or no connection to a broker is left. What goes wrong with single messages
-/// is counted in [`RunResult::errors`].
+/// is counted in [`RunResult::errors`]. After an interrupt ([`stop::on_signals`]) the result is of what was measured until
+/// then, and every further run fails.
 pub fn run(plan: &Plan, observer: &mut dyn FnMut(Event<'_>)) -> Result<RunResult, Failure> {
     plan.check().map_err(Failure::Plan)?;
+    if stop::is_wanted() {
+        return Err(Failure::Host(stop::TOO_EARLY.to_owned()));
+    }
     let ground = prepare::prepare(plan, observer)?;
     observer(Event::Preparing("the frames"));
     let ahead = clock::wall() - clock::now();

@@ -84,7 +84,9 @@ impl Sender {
     fn belongs(&self, intended: u64, books: &Books) -> bool {
         match self.budget {
             Budget::Time => intended < books.times().until,
-            Budget::Requests { left } => left > 0 || intended < books.times().measure_from,
+            Budget::Requests { left } => {
+                (left > 0 || intended < books.times().measure_from) && intended < books.times().until
+            }
         }
     }
 
@@ -125,6 +127,8 @@ impl Sender {
         let Some(schedule) = &self.schedule else { return 0 };
         match self.budget {
             Budget::Time => schedule.left_before(now.min(times.until).saturating_sub(times.start)) * self.batch,
+            // It has an end before the last request only if it was stopped.
+            Budget::Requests { .. } if times.until < u64::MAX => 0,
             Budget::Requests { left } => left * self.batch,
         }
     }

@@ -160,11 +160,14 @@ impl<'a> Summary<'a> {
         let plan = self.plan;
         let active_until = around.ends.iter().map(|end| end.active_until).max().unwrap_or(0);
         let active_seconds = active_until.saturating_sub(around.measure_from).max(1) as f64 / SECOND as f64;
-        let seconds = match plan.extent {
-            // A pull may have read all before the time is over.
-            Extent::Seconds(seconds) if plan.workload.sends() => seconds,
-            Extent::Seconds(seconds) => active_seconds.min(seconds),
-            Extent::Messages(_) => active_seconds,
+        let until = around.ends.iter().map(|end| end.until).max().unwrap_or(0);
+        let seconds = match until {
+            u64::MAX => active_seconds,
+            _ => {
+                let planned = until.saturating_sub(around.measure_from).max(1) as f64 / SECOND as f64;
+                // A pull may have read all before the time is over.
+                if plan.workload.sends() { planned } else { active_seconds.min(planned) }
+            }
         };
         let total = &self.total;
         let acknowledged = around.ends.iter().map(|end| end.acknowledged).sum::<u64>();

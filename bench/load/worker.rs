@@ -15,6 +15,7 @@ use super::line::Line;
 use super::plan::Plan;
 use super::reader::Reader;
 use super::sender::Sender;
+use super::stop;
 
 /// How often connections and time-outs are looked after.
 const TEND: u64 = 50 * MS;
@@ -355,6 +356,9 @@ impl Worker {
     /// Looks after connections and time-outs.
     fn tend(&mut self, now: u64) -> Result<(), String> {
         self.tend_at = now + TEND;
+        if stop::is_wanted() && !self.books.stop(now) {
+            return Err(stop::TOO_EARLY.to_owned());
+        }
         let poll = &self.poll;
         let refused = |error: io::Error| format!("no more connections can be made: {error}; see `ulimit -n`");
         self.lines.all().try_for_each(|line| line.tend(poll, now)).map_err(refused)?;

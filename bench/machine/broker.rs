@@ -78,6 +78,7 @@ fn one(looker: &mut Looker, address: &str, pid: Option<u32>) -> Broker {
             }
         }
     }
+    hide_secrets(&mut found.settings);
     found.version = found.state.get("brokerVersionDesc").cloned();
     if found.version.is_none() && !found.state.is_empty() {
         looker.missed("broker's version", "the answer to request 28 has no brokerVersionDesc");
@@ -87,6 +88,16 @@ fn one(looker: &mut Looker, address: &str, pid: Option<u32>) -> Broker {
         looker.missed("broker's flush mode", "told neither as keroloxFlushMode (28) nor as flushDiskType (26)");
     }
     found
+}
+
+/// A result is made to be passed on, and keys are for the broker alone.
+fn hide_secrets(settings: &mut BTreeMap<String, String>) {
+    for (key, value) in settings {
+        let key = key.to_lowercase();
+        if ["secret", "password", "accesskey", "credential"].iter().any(|word| key.contains(word)) {
+            "(not shown)".clone_into(value);
+        }
+    }
 }
 
 /// "sync" or "async", as the node says in its state or a Java broker in its settings.
@@ -157,7 +168,9 @@ mod tests {
     #[test]
     fn a_java_brokers_settings_and_state_are_taken() {
         let address = broker(|code| match code {
-            GET_BROKER_CONFIG => Response::ok().body("#x\nflushDiskType=SYNC_FLUSH\nnamesrvAddr=a\\:1\nempty=\n"),
+            GET_BROKER_CONFIG => {
+                Response::ok().body("#x\naclSecretKey=abc\nflushDiskType=SYNC_FLUSH\nnamesrvAddr=a\\:1\nempty=\n")
+            }
             _ => {
                 let table = BTreeMap::from([("brokerVersionDesc".to_owned(), "V5_3_3".to_owned())]);
                 Response::ok().body(KvTable { table }.encode())
@@ -167,6 +180,7 @@ mod tests {
         let found = one(&mut looker, &address, None);
         assert_eq!((found.version.as_deref(), found.flush.as_deref()), (Some("V5_3_3"), Some("sync")));
         assert_eq!(found.settings.get("namesrvAddr").map(String::as_str), Some("a:1"));
+        assert_eq!(found.settings.get("aclSecretKey").map(String::as_str), Some("(not shown)"));
         assert_eq!(looker.not_found, [] as [&str; 0]);
     }
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use kerolox::format::record::RecordSpec;
 use kerolox::io::{AppendMode, SegmentSet};
-use kerolox::store::Shared;
+use kerolox::store::{GetStatus, Shared};
 use kerolox::types::{KeyHash, PhyOffset, Timestamp};
-use kerolox::wire::code::request;
-use kerolox::wire::{HeaderType, VERSION_5, encode_request};
+use kerolox::wire::code::{request, response};
+use kerolox::wire::{HeaderType, VERSION_5, begin_response, encode_request};
 
+use crate::reads::{PULL, Reads};
 use crate::workload::{self, Sent};
 
 pub const STORED_AT: Timestamp = Timestamp(1_700_000_000_000);
@@ -80,4 +81,24 @@ pub fn shared(dir: &Path) -> Arc<Shared> {
     let settings = workload::settings(dir, AppendMode::Buffered);
     let segments = SegmentSet::new(settings.segment_len, Vec::new());
     Arc::new(Shared::new(settings, segments, PhyOffset(0), workload::MEMORY_LEN))
+}
+
+/// Answers a pull of the `number`th piece of a queue from memory, as the broker does. Nothing is appended if it is not
+/// in memory.
+pub fn answer_from_memory(reads: &Reads, number: u64, out: &mut BytesMut) -> bool {
+    let queue = &reads.queues[number as usize % reads.queues.len()];
+    let offset = number / reads.queues.len() as u64 * PULL % (reads.each - PULL);
+    let got = reads.shard.get(queue, offset as i64, PULL as i32, 256 << 10, &|_| true);
+    assert_eq!((got.status, got.found.count()), (GetStatus::Found, PULL as usize));
+    let mut digits = [itoa::Buffer::new(), itoa::Buffer::new(), itoa::Buffer::new()];
+    let [next, min, max] = &mut digits;
+    let ext = [
+        ("maxOffset", max.format(got.max_offset)),
+        ("minOffset", min.format(got.min_offset)),
+        ("nextBeginOffset", next.format(got.next_offset)),
+        ("suggestWhichBrokerId", "0"),
+    ];
+    let (json, opaque) = (HeaderType::Json, number as i32);
+    begin_response(out, json, response::SUCCESS, VERSION_5, opaque, Some("FOUND"), &ext, got.found.total_len());
+    got.found.copy_if_resident(out)
 }

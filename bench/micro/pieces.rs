@@ -5,6 +5,9 @@
 
 mod conditions;
 mod inputs;
+mod reads;
+mod stored;
+mod turns;
 mod workload;
 
 use std::hint::black_box;
@@ -17,9 +20,9 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use futures_lite::future::{block_on, poll_fn};
-use inputs::{Keys, SEND_ANSWER, STORED_AT, record_of, send_frame, shared};
+use inputs::{Keys, SEND_ANSWER, STORED_AT, answer_from_memory, record_of, send_frame, shared};
 use kerolox::dispatch::ring;
 use kerolox::format::index_file::{self, SLOTS_DEFAULT, UNITS_DEFAULT};
 use kerolox::format::record::{self, RecordView};
@@ -31,7 +34,9 @@ use kerolox::types::{PhyOffset, QueueHandle, QueueKey, QueueOffset, TagsCode};
 use kerolox::wire::code::response;
 use kerolox::wire::headers::SendHeader;
 use kerolox::wire::{Command, HeaderType, VERSION_5, encode_response, first_frame};
+use reads::{PULL, Reads};
 use rustix::time::{ClockId, clock_gettime};
+use turns::{TURN, Turns};
 use workload::{BODY_LEN, QUEUES, TOPIC};
 
 /// As the node has it.
@@ -40,6 +45,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Entries that a builder gets at once.
 const BATCH: u64 = 64;
+
+/// Turns in one store, which then takes less than a segment; more get another store.
+const TURNS_MAX: u64 = 8_000;
 
 /// Processor time instead of the clock's.
 struct ThreadTime(WallTime);
@@ -228,6 +236,61 @@ fn time_polled(
     thread_time() - began
 }
 
+fn stage(criterion: &mut Criterion<ThreadTime>) {
+    let mut group = criterion.benchmark_group("writer");
+    // The write that follows each is not measured, but has to be made: few of them do.
+    group.sampling_mode(SamplingMode::Flat).sample_size(10);
+    group.measurement_time(Duration::from_millis(200)).warm_up_time(Duration::from_millis(50));
+    group.throughput(Throughput::Elements(TURN));
+    group.bench_function("stage_64", |bencher| bencher.iter_custom(stage_turns));
+}
+
+/// The writer's turn up to where its write has begun.
+fn stage_turns(count: u64) -> Duration {
+    let mut took = Duration::ZERO;
+    let mut left = count;
+    while left > 0 {
+        let turns = left.min(TURNS_MAX);
+        left -= turns;
+        took += turns::on_executor(async |mut store: Turns| {
+            let mut took = Duration::ZERO;
+            for _ in 0..turns {
+                store.put();
+                poll_fn(|cx| Poll::Ready(store.hand_over(cx))).await;
+                took += poll_fn(|cx| {
+                    let began = thread_time();
+                    store.stage(cx);
+                    Poll::Ready(thread_time() - began)
+                })
+                .await;
+                store.write().await;
+                poll_fn(|cx| Poll::Ready(store.answer(cx))).await;
+            }
+            took
+        });
+    }
+    took
+}
+
+fn read(criterion: &mut Criterion<ThreadTime>) {
+    let mut group = criterion.benchmark_group("read");
+    group.throughput(Throughput::Elements(PULL));
+    let mut store = None;
+    let (mut out, mut number) = (BytesMut::new(), 0);
+    group.bench_function("pull_answer_32_in_memory", |bencher| {
+        let (_, reads) = store.get_or_insert_with(|| {
+            let dir = workload::directory();
+            let reads = Reads::open(dir.path(), 64);
+            (dir, reads)
+        });
+        bencher.iter(|| {
+            number += 1;
+            out.clear();
+            assert!(answer_from_memory(reads, number, &mut out), "what was just written is in memory");
+        });
+    });
+}
+
 fn group_commit(criterion: &mut Criterion<ThreadTime>) {
     let mut group = criterion.benchmark_group("group_commit");
     // What a turn costs in sync mode: it is appended with a waiter, flushed and released.
@@ -291,6 +354,6 @@ fn wire(criterion: &mut Criterion<ThreadTime>) {
 criterion_group! {
     name = benches;
     config = Criterion::default().with_measurement(ThreadTime(WallTime));
-    targets = records, derive, group_commit, wire
+    targets = records, derive, stage, read, group_commit, wire
 }
 criterion_main!(benches);

@@ -4,6 +4,7 @@
 //! `KEROLOX_BENCH_MIB` says how long the scanned log is (1,024). Every case opens a store as the node does, and prints the
 //! time by the clock and of the processor; the cold ones beside the rate at which the disk gave the same files.
 
+mod cache;
 mod conditions;
 mod stored;
 #[allow(dead_code, reason = "shared by the benches, none of which uses everything")]
@@ -12,14 +13,14 @@ mod workload;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cache::{drop_caches, files_below};
 use kerolox::format::checkpoint::Checkpoint;
 use kerolox::format::names;
 use kerolox::io::AppendMode;
-use kerolox::store::{Closing, OpenedStore, Opening, StoreSettings, close, open};
-use stored::{drop_caches, files_below, write_log};
+use kerolox::store::{Opening, StoreSettings, open};
+use stored::{close_store, write_log};
 
 const SEGMENT_LEN: u64 = 256 << 20;
 
@@ -92,18 +93,6 @@ fn after_a_kill(root: &Path) {
 
 fn open_and_drop(settings: &StoreSettings) {
     drop(open(settings.clone(), workload::MEMORY_LEN, &Opening::unstopped()).expect("the store opens"));
-}
-
-fn close_store(opened: OpenedStore) {
-    let queues: Vec<_> = opened.queues.list().iter().map(|(_, queue)| Arc::clone(queue)).collect();
-    close(&Closing {
-        layout: opened.layout,
-        shared: opened.shared,
-        queues: &queues,
-        index_files: opened.index_files,
-        checkpoint: opened.checkpoint,
-    })
-    .expect("the store closes");
 }
 
 /// A start after a clean stop, with everything in memory and with nothing.

@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kerolox::format::names;
 use kerolox::format::record::{self, RecordSpec};
-use kerolox::store::StoreSettings;
+use kerolox::store::{Closing, OpenedStore, StoreSettings, close};
 use kerolox::types::{PhyOffset, QueueOffset, Timestamp};
 
 use crate::workload;
@@ -65,24 +65,15 @@ pub fn write_log(settings: &StoreSettings, len: u64, queues: u32, body_len: usiz
     end
 }
 
-/// Takes every file of the store out of the page cache.
-pub fn drop_caches(root: &Path) {
-    for path in files_below(root) {
-        let file = File::open(&path).expect("a file of the store");
-        file.sync_all().expect("it reaches the disk");
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("the kernel is told");
-    }
-}
-
-pub fn files_below(dir: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir).expect("a folder of the store") {
-        let path = entry.expect("its entries").path();
-        if path.is_dir() {
-            files.append(&mut files_below(&path));
-        } else {
-            files.push(path);
-        }
-    }
-    files
+/// A clean stop.
+pub fn close_store(opened: OpenedStore) {
+    let queues: Vec<_> = opened.queues.list().iter().map(|(_, queue)| Arc::clone(queue)).collect();
+    close(&Closing {
+        layout: opened.layout,
+        shared: opened.shared,
+        queues: &queues,
+        index_files: opened.index_files,
+        checkpoint: opened.checkpoint,
+    })
+    .expect("the store closes");
 }

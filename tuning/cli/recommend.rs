@@ -77,7 +77,7 @@ pub fn run(args: Args) -> ExitCode {
     let advice = match recommend(&probe, &request) {
         Ok(advice) => advice,
         Err(refusal) => {
-            eprintln!("kerolox-tune: no setting gives what is asked for on {}:", probe.place.dir.display());
+            eprintln!("kerolox-tune: no setting gives what is asked for on {}:", probe.site.dir.display());
             refusal.lines.iter().for_each(|line| eprintln!("- {line}"));
             return ExitCode::FAILURE;
         }

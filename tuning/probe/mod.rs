@@ -9,11 +9,11 @@ mod append;
 mod companion;
 mod curve;
 mod hop;
-mod place;
 mod result;
 mod run;
 mod scratch;
 mod segments;
+mod site;
 mod table;
 
 use std::fmt;
@@ -24,13 +24,14 @@ use std::time::Duration;
 
 use crate::io::{AppendMode, LockError, ProbeFile, StoreLock, now};
 use curve::Kind;
-pub use place::Place;
+
 pub use result::{
     AppendCell, Aside, Bandwidth, DEFAULT_FILE, FlushCell, GroupCell, Hop, LoadError, Probe, Segments, Times,
     append_word, call_word,
 };
 use run::{Run, doing};
 use scratch::Scratch;
+pub use site::Site;
 
 /// Bytes that a run writes in all, and time that it takes, unless somebody says otherwise.
 pub const MAX_BYTES_DEFAULT: u64 = 4 << 30;
@@ -130,19 +131,19 @@ impl Options {
 /// See [`ProbeError`].
 pub fn probe(options: &Options, stop: &AtomicBool, tell: &mut dyn FnMut(&str)) -> Result<Probe, ProbeError> {
     let dir_failed = |source| ProbeError::Dir { dir: options.dir.clone(), source };
-    let mut place = Place::look(&options.dir).map_err(dir_failed)?;
-    if place.available < options.space() {
-        let (needed, available) = (options.space(), place.available);
-        return Err(ProbeError::NoSpace { dir: place.dir, needed, available });
+    let mut site = Site::look(&options.dir).map_err(dir_failed)?;
+    if site.available < options.space() {
+        let (needed, available) = (options.space(), site.available);
+        return Err(ProbeError::NoSpace { dir: site.dir, needed, available });
     }
     let root = std::path::absolute(&options.root).map_err(dir_failed)?;
-    let mut remarks = remarks_before(&place);
+    let mut remarks = remarks_before(&site);
     let at = now().0;
-    let scratch = Scratch::make(&place.dir).map_err(dir_failed)?;
+    let scratch = Scratch::make(&site.dir).map_err(dir_failed)?;
     let mut run = Run::new(&scratch, stop, tell, options.max_time);
-    place.direct = knows_direct(&scratch).map_err(doing("making a file"))?;
+    site.direct = knows_direct(&scratch).map_err(doing("making a file"))?;
     let hop = hop::measure().map_err(doing("an echo over loopback"))?;
-    let ways = curve::ways(place.direct);
+    let ways = curve::ways(site.direct);
 
     let mut kinds = Vec::new();
     for (len, count) in FLUSHES {
@@ -168,10 +169,10 @@ pub fn probe(options: &Options, stop: &AtomicBool, tell: &mut dyn FnMut(&str)) -
     let group_commit = group_commit.collect();
 
     let modes: Vec<_> = [AppendMode::Buffered, AppendMode::Mmap, AppendMode::Dma].into();
-    let modes: Vec<_> = modes.into_iter().filter(|mode| *mode != AppendMode::Dma || place.direct).collect();
+    let modes: Vec<_> = modes.into_iter().filter(|mode| *mode != AppendMode::Dma || site.direct).collect();
     let until = run.until(66);
     let append = append::measure(&mut run, &modes, options.max_bytes / 20, until)?;
-    let segments = segments::measure(&mut run, options.segment_len(), place.direct, [66, 80, 94, 100])?;
+    let segments = segments::measure(&mut run, options.segment_len(), site.direct, [66, 80, 94, 100])?;
     let (seconds, written) = ((run.elapsed().as_secs_f64() * 10.0).round() / 10.0, run.written());
 
     let mut probe = Probe {
@@ -181,7 +182,7 @@ pub fn probe(options: &Options, stop: &AtomicBool, tell: &mut dyn FnMut(&str)) -
         seconds,
         written,
         root,
-        place,
+        site,
         hop,
         flush,
         group_commit,
@@ -219,34 +220,32 @@ fn knows_direct(scratch: &Scratch) -> io::Result<bool> {
     made
 }
 
-/// What can be told of the place before anything is measured.
-fn remarks_before(place: &Place) -> Vec<String> {
+/// What can be told of the site before anything is measured.
+fn remarks_before(site: &Site) -> Vec<String> {
     let mut remarks = Vec::new();
-    if place.is_in_memory() {
+    if site.is_in_memory() {
         remarks.push(format!(
             "{} is in memory: nothing on it is ever on stable storage, and syncs cost nothing. The figures prove nothing for a store.",
-            place.file_system
+            site.file_system
         ));
     }
-    if place.is_remote() {
-        remarks.push(format!(
-            "{} is not a local disk: the network and its server are in every figure.",
-            place.file_system
-        ));
+    if site.is_remote() {
+        remarks
+            .push(format!("{} is not a local disk: the network and its server are in every figure.", site.file_system));
     }
-    if place.file_system == "overlay" {
+    if site.file_system == "overlay" {
         remarks.push(
             "this folder belongs to a container's own layers and goes with it: keep the store on a volume.".into(),
         );
     }
-    if place.load_percent > place.cores * LOAD_PERCENT_MAX {
+    if site.load_percent > site.cores * LOAD_PERCENT_MAX {
         remarks.push(format!(
             "the machine was busy (load {:.1} on {} cores): run it again on an idle one.",
-            f64::from(place.load_percent) / 100.0,
-            place.cores
+            f64::from(site.load_percent) / 100.0,
+            site.cores
         ));
     }
-    match StoreLock::take_shared(&place.dir) {
+    match StoreLock::take_shared(&site.dir) {
         Err(LockError::Held { pid, .. }) => {
             let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
             remarks.push(format!("a broker{pid} works on this store: it felt the probe, and the figures feel it."));
@@ -254,7 +253,7 @@ fn remarks_before(place: &Place) -> Vec<String> {
         // No store, or one that nobody has open: given back at once.
         Ok(_) | Err(LockError::Io { .. }) => {}
     }
-    for path in scratch::left_over(&place.dir) {
+    for path in scratch::left_over(&site.dir) {
         remarks.push(format!("{} is left over from a probe that was killed: remove it.", path.display()));
     }
     remarks
@@ -263,19 +262,19 @@ fn remarks_before(place: &Place) -> Vec<String> {
 /// What the figures show to be missing.
 fn remarks_after(probe: &Probe) -> Vec<String> {
     let mut remarks = Vec::new();
-    if !probe.place.direct {
+    if !probe.site.direct {
         remarks.push(format!(
             "{} has no access past the page cache (O_DIRECT): append mode \"dma\" would write as \"buffered\" does.",
-            probe.place.file_system
+            probe.site.file_system
         ));
     }
-    if probe.syncs_are_free() && !probe.place.is_in_memory() {
+    if probe.syncs_are_free() && !probe.site.is_in_memory() {
         let best = probe.one_record().map_or(0.0, |cell| cell.times.p50_us);
         remarks.push(format!(
             "a flush takes {best} µs, which no device can do: syncs are swallowed somewhere (a hypervisor, eatmydata, a mount option), and nothing here is on stable storage."
         ));
     }
-    let expected = FLUSHES.len() * curve::ways(probe.place.direct).len() * 2;
+    let expected = FLUSHES.len() * curve::ways(probe.site.direct).len() * 2;
     if probe.flush.len() < expected {
         remarks.push(format!(
             "the time sufficed for {} of {expected} kinds of flush: give it more with --max-seconds.",
@@ -288,7 +287,7 @@ fn remarks_after(probe: &Probe) -> Vec<String> {
 impl Probe {
     /// Do flushes cost nothing here? Then they prove nothing.
     pub fn syncs_are_free(&self) -> bool {
-        self.place.is_in_memory() || self.one_record().is_some_and(|cell| cell.times.p50_us < FREE_FLUSH_US)
+        self.site.is_in_memory() || self.one_record().is_some_and(|cell| cell.times.p50_us < FREE_FLUSH_US)
     }
 
     /// The figures for the eye.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::place::Place;
+use super::site::Site;
 use crate::io::{AppendMode, SyncCall};
 
 /// Layout of the file. Another number is refused.
@@ -31,7 +31,7 @@ pub struct Probe {
     pub written: u64,
     /// Where a store would lie that the figures are of.
     pub root: PathBuf,
-    pub place: Place,
+    pub site: Site,
     pub hop: Hop,
     pub flush: Vec<FlushCell>,
     pub group_commit: Vec<GroupCell>,

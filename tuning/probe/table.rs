@@ -14,24 +14,24 @@ pub(super) fn of(probe: &Probe) -> String {
 }
 
 fn write(out: &mut String, probe: &Probe) -> std::fmt::Result {
-    let place = &probe.place;
-    writeln!(out, "folder      {}", place.dir.display())?;
+    let site = &probe.site;
+    writeln!(out, "folder      {}", site.dir.display())?;
     writeln!(
         out,
         "file system {} on {} at {} ({})",
-        place.file_system,
-        place.source,
-        place.mounted_at.display(),
-        place.mount_options
+        site.file_system,
+        site.source,
+        site.mounted_at.display(),
+        site.mount_options
     )?;
-    let cache = place.write_cache.as_deref().unwrap_or("unknown");
-    writeln!(out, "device      write cache: {cache}; free: {} GiB of {} GiB", place.available >> 30, place.size >> 30)?;
+    let cache = site.write_cache.as_deref().unwrap_or("unknown");
+    writeln!(out, "device      write cache: {cache}; free: {} GiB of {} GiB", site.available >> 30, site.size >> 30)?;
     writeln!(
         out,
         "machine     Linux {}, {} cores, load {:.2}",
-        place.kernel,
-        place.cores,
-        f64::from(place.load_percent) / 100.0
+        site.kernel,
+        site.cores,
+        f64::from(site.load_percent) / 100.0
     )?;
     writeln!(out, "run         {} s, {} MiB written", probe.seconds, probe.written >> 20)?;
 

@@ -23,12 +23,12 @@ fn a_probe_measures_all_there_is_says_what_is_missing_and_leaves_nothing_behind(
     let probe = probe(&options(dir.path()), &AtomicBool::new(false), &mut |line| told.push(line.to_owned())).unwrap();
     assert_eq!(names(dir.path()), ["mine"]);
     assert!(probe.written <= BYTES_MIN, "{} bytes were written", probe.written);
-    assert_eq!(probe.flush.len(), FLUSHES.len() * curve::ways(probe.place.direct).len() * 2);
-    assert_eq!(probe.group_commit.len(), GROUPS.len() * curve::ways(probe.place.direct).len());
+    assert_eq!(probe.flush.len(), FLUSHES.len() * curve::ways(probe.site.direct).len() * 2);
+    assert_eq!(probe.group_commit.len(), GROUPS.len() * curve::ways(probe.site.direct).len());
     assert!(GROUPS.iter().all(|(waiters, _)| probe.best_group(*waiters as u32).is_some()));
     assert!(told.iter().any(|line| line.starts_with("flush curve: 0 of")), "{told:?}");
     // In memory: said, and not believed.
-    assert!(probe.place.is_in_memory() && probe.syncs_are_free());
+    assert!(probe.site.is_in_memory() && probe.syncs_are_free());
     assert!(probe.remarks.iter().any(|remark| remark.contains("prove nothing")), "{:?}", probe.remarks);
     let table = probe.table();
     for part in ["256 waiters", "delete stepwise", "1024 KiB", "One record of 4 KiB", "NOTE: tmpfs is in memory"] {
@@ -62,9 +62,9 @@ fn a_folder_that_is_missing_or_has_no_space_is_refused_before_anything_is_made()
     let stop = AtomicBool::new(false);
     let missing = probe(&options(&dir.path().join("none")), &stop, &mut |_| {}).unwrap_err().to_string();
     assert!(missing.contains("none: no folder to measure in"), "{missing}");
-    let mut place = Place::look(dir.path()).unwrap();
-    place.available = 0;
-    let full = ProbeError::NoSpace { dir: place.dir, needed: options(dir.path()).space(), available: 0 }.to_string();
+    let mut site = Site::look(dir.path()).unwrap();
+    site.available = 0;
+    let full = ProbeError::NoSpace { dir: site.dir, needed: options(dir.path()).space(), available: 0 }.to_string();
     assert!(full.contains("0 MiB are free and 352 MiB are needed"), "{full}");
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();

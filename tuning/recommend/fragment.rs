@@ -22,15 +22,15 @@ fn write(out: &mut String, probe: &Probe, request: &Request, advice: &Advice) ->
         Some(window) => format!("at most {window} ms lost"),
     };
     comment(out, "", &format!("Asked for: p99 {p99_ms} ms at {rate} messages a second of {size} bytes, {loss}."))?;
-    let place = &probe.place;
+    let site = &probe.site;
     let measured = format!(
         "Measured: {} ({} on {}), by kerolox-tune {}; load {:.2} on {} cores.",
-        place.dir.display(),
-        place.file_system,
-        place.source,
+        site.dir.display(),
+        site.file_system,
+        site.source,
         probe.version,
-        f64::from(place.load_percent) / 100.0,
-        place.cores
+        f64::from(site.load_percent) / 100.0,
+        site.cores
     );
     comment(out, "", &measured)?;
     comment(out, "", &format!("Expected: {}.", advice.expected))?;

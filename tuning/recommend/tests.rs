@@ -166,7 +166,7 @@ fn what_a_probe_cannot_know_is_said() {
 fn a_path_cannot_add_settings() {
     let mut probe = nvme();
     probe.root = "/data\"\n[log]\nlevel = \"off".into();
-    probe.place.source = "x\nlevel = 1".into();
+    probe.site.source = "x\nlevel = 1".into();
     let advice = recommend(&probe, &USUAL).unwrap();
     let config = config(&probe, &USUAL, &advice);
     assert_eq!((config.store.root, config.log.level.as_str()), (probe.root.clone(), "info"));
@@ -248,6 +248,6 @@ fn spinning_is_only_recommended_where_it_alone_meets_the_request() {
     assert_eq!(value(&spinning, "cores", "spin_us"), Some("100"));
     config(&probe, &hurried, &spinning);
     let mut small = probe;
-    small.place.cores = 2;
+    small.site.cores = 2;
     assert!(recommend(&small, &hurried).is_err(), "two cores have none to spare");
 }

@@ -7,10 +7,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::io::disk_usage;
-use crate::tuning::{Host, place};
+use crate::tuning::Host;
+
+/// Files of these are in memory and never on stable storage.
+const IN_MEMORY: [&str; 4] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"];
+/// Files of these are on another machine, or wherever a program puts them.
+const REMOTE: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "virtiofs", "fuse"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct Site {
     /// The folder that was asked for.
     pub dir: PathBuf,
     /// Such as `ext4`.
@@ -19,7 +24,7 @@ pub struct Place {
     pub source: String,
     pub mounted_at: PathBuf,
     pub mount_options: String,
-    /// What the kernel says of the device's own cache: `write back` needs flushes, `write through` has none or hides it.
+    /// What the kernel says of the disks' own caches: `write back` needs flushes, `write through` has none or hides it.
     pub write_cache: Option<String>,
     /// Bytes of the whole file system, and how many a user may still take.
     pub size: u64,
@@ -33,26 +38,26 @@ pub struct Place {
     pub load_percent: u32,
 }
 
-impl Place {
+impl Site {
     /// Looks at `dir`, which is there. `direct` is found out by the probe.
-    pub fn look(dir: &Path) -> io::Result<Place> {
+    pub fn look(dir: &Path) -> io::Result<Site> {
         let dir = dir.canonicalize()?;
         let usage = disk_usage(&dir)?;
-        let host = Host::look(Path::new("/"), &dir, 1, 0);
-        let found = host.place().ok();
-        let mount = found.map(|found| found.mount.clone()).unwrap_or_default();
-        // Several disks below one file system are mostly alike.
-        let device = found.and_then(|found| found.devices.first());
-        let write_cache =
-            device.and_then(|device| host.value(format!("/sys/block/{}/queue/write_cache", device.name)).ok()?);
+        let host = Host::look(Path::new("/"), &dir, 0, 0);
+        let place = host.place()?;
+        let caches = place.disks().filter_map(|disk| {
+            let cache = host.value(format!("/sys/block/{}/queue/write_cache", disk.name)).ok()??;
+            Some(format!("{}: {cache}", disk.name))
+        });
+        let caches: Vec<_> = caches.collect();
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().and_then(|load| load.parse::<f64>().ok()).unwrap_or_default();
-        Ok(Place {
-            file_system: mount.file_system,
-            source: mount.source.display().to_string(),
-            mounted_at: mount.point,
-            mount_options: mount.options.join(","),
-            write_cache,
+        Ok(Site {
+            file_system: place.mount.file_system.clone(),
+            source: place.mount.source.display().to_string(),
+            mounted_at: place.mount.point.clone(),
+            mount_options: place.mount.options.join(","),
+            write_cache: (!caches.is_empty()).then(|| caches.join(", ")),
             size: usage.used + usage.available,
             available: usage.available,
             direct: false,
@@ -64,11 +69,11 @@ impl Place {
     }
 
     pub fn is_in_memory(&self) -> bool {
-        place::is_in_memory(&self.file_system)
+        IN_MEMORY.contains(&self.file_system.as_str())
     }
 
     pub fn is_remote(&self) -> bool {
-        place::is_remote(&self.file_system)
+        REMOTE.iter().any(|name| self.file_system == *name || self.file_system.starts_with("fuse."))
     }
 }
 
@@ -78,10 +83,10 @@ mod tests {
 
     #[test]
     fn this_machine_tells_where_its_folders_lie() {
-        let place = Place::look(Path::new("/dev/shm")).unwrap();
-        assert!(place.is_in_memory() && place.mounted_at == Path::new("/dev/shm"), "{place:?}");
+        let site = Site::look(Path::new("/dev/shm")).unwrap();
+        assert!(site.is_in_memory(), "{site:?}");
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::look(dir.path()).unwrap();
-        assert!(place.cores > 0 && !place.kernel.is_empty() && place.size >= place.available, "{place:?}");
+        let site = Site::look(dir.path()).unwrap();
+        assert!(site.cores > 0 && !site.kernel.is_empty() && site.size >= site.available, "{site:?}");
     }
 }
