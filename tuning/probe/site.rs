@@ -7,12 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::io::disk_usage;
-use crate::tuning::Host;
-
-/// Files of these are in memory and never on stable storage.
-const IN_MEMORY: [&str; 4] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"];
-/// Files of these are on another machine, or wherever a program puts them.
-const REMOTE: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "virtiofs", "fuse"];
+use crate::tuning::{Host, place};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
@@ -69,11 +64,11 @@ impl Site {
     }
 
     pub fn is_in_memory(&self) -> bool {
-        IN_MEMORY.contains(&self.file_system.as_str())
+        place::is_in_memory(&self.file_system)
     }
 
     pub fn is_remote(&self) -> bool {
-        REMOTE.iter().any(|name| self.file_system == *name || self.file_system.starts_with("fuse."))
+        place::is_remote(&self.file_system)
     }
 }
 
