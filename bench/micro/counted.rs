@@ -234,7 +234,7 @@ fn index_put() -> u64 {
     let mut keys = Keys(1);
     let mut put = |count: u64| {
         for number in 0..count {
-            assert!(file.put(keys.next(), PhyOffset(number * 1100), STORED_AT).is_ok(), "it is not full");
+            assert!(file.put(keys.next_hash(), PhyOffset(number * 1100), STORED_AT).is_ok(), "it is not full");
         }
     };
     put(COUNT);
@@ -252,7 +252,7 @@ fn index_build() -> u64 {
     let (mut sender, receiver) = ring(BATCH as usize);
     let mut keys = Keys(1);
     let mut give = |number: u64| {
-        let entry = |phy| KeyEntry { key: keys.next(), phy: PhyOffset(phy), stored_at: STORED_AT };
+        let entry = |phy| KeyEntry { key: keys.next_hash(), phy: PhyOffset(phy), stored_at: STORED_AT };
         let entries = (number * BATCH..(number + 1) * BATCH).map(entry).collect();
         assert!(sender.push(entries).is_ok(), "the ring is empty");
     };
