@@ -45,8 +45,10 @@ const COUNT: u64 = 1024;
 const BATCHES: u64 = 32;
 const BATCH: u64 = 64;
 
-/// Name, and what runs it and gives the number of messages counted.
-const PIECES: [(&str, fn() -> u64); 10] = [
+/// Runs a piece and gives the number of messages counted.
+type Run = fn() -> u64;
+
+const PIECES: [(&str, Run); 10] = [
     ("decode_send", decode_send),
     ("encode_record", encode_record),
     ("body_crc", body_crc),
@@ -152,7 +154,7 @@ fn shard_put() -> u64 {
     };
     put(1);
     counted_section(|| put(BATCHES));
-    let batches = std::iter::from_fn(|| match writer.poll_recv(&mut Context::from_waker(Waker::noop())) {
+    let batches = std::iter::from_fn(|| match writer.poll_recv(&Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(batch)) => Some(batch),
         Poll::Ready(Err(_)) | Poll::Pending => None,
     });
