@@ -179,8 +179,8 @@ fn brokers_are_started_for_their_turns_and_stopped_after_them() {
     for flush in ["async", "sync"] {
         let (address, settings) = (free_address_with_vip(), dir.path().join(format!("{flush}.toml")));
         let lines = format!(
-            "net.listen = \"{address}\"\nnet.vip = false\nnameserver.embedded = \"{}\"\nstore.root = {:?}\n\
-             store.commitlog_file_size = \"16MiB\"\nflush.mode = \"{flush}\"\n\
+            "net.listen = \"{address}\"\nnet.vip = false\nnameserver.embedded = \"{}\"\nmetrics.listen = \"off\"\n\
+             store.root = {:?}\nstore.commitlog_file_size = \"16MiB\"\nflush.mode = \"{flush}\"\n\
              limits.put_wait_ms = {PUT_WAIT_MS}\nflush.sync_timeout_ms = {SYNC_TIMEOUT_MS}\n",
             free_address(),
             dir.path().join(flush)

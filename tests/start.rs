@@ -43,7 +43,7 @@ impl Attempt {
     fn program(&self) -> Program {
         let (listen, name_server) = (self.listen, self.name_server);
         let settings = format!(
-            "net.listen = \"{listen}\"\nnet.vip = false\nnameserver.embedded = \"{name_server}\"\n{}\n{}\n",
+            "net.listen = \"{listen}\"\nnet.vip = false\nnameserver.embedded = \"{name_server}\"\nmetrics.listen = \"off\"\n{}\n{}\n",
             "store.commitlog_file_size = \"16MiB\"\nstore.index_slots = 5000\nstore.index_entries = 20000", self.more
         );
         // A key that comes twice is an error of its own.

@@ -299,7 +299,7 @@ impl Plan<'_> {
                 len_word(batch_len)
             ),
             format!(
-                "p99 {} = {:.0} × {} (flush, of {} measured) + {} (way: loopback and wake-ups)",
+                "p99 {} = {:.0} × {} (flush, of {} measured) + {} (way: loopback, wake-ups and the node's own work)",
                 ms(latency.p99),
                 group.flushes_waited(),
                 ms(flush.p99),
@@ -437,7 +437,7 @@ impl Plan<'_> {
         ));
         self.common_lines(&mut lines, curve.max_us, *spins);
         let how = vec![format!(
-            "p99 {} = {} (append) + {} (way: loopback and wake-ups)",
+            "p99 {} = {} (append) + {} (way: loopback, wake-ups and the node's own work)",
             ms(latency.p99),
             ms(cell.times.p99_us),
             ms(Latency::of_hop(&self.probe.hop, *spins).p99)

@@ -220,7 +220,7 @@ async fn append_as_ordered(
     drop(lock);
 }
 
-async fn drop_all<T: Send>(mut entries: Receiver<Vec<T>>) {
+async fn drop_all<T: Send>(mut entries: Receiver<T>) {
     while let Ok(batch) = poll_fn(|cx| entries.poll_recv(cx)).await {
         black_box(batch);
     }

@@ -14,7 +14,7 @@ use glommio::{LocalExecutorBuilder, Placement};
 use kerolox::dispatch::{Receiver, ring};
 use kerolox::io::AppendMode;
 use kerolox::store::{
-    self, DispatchUnit, KeyEntry, Message, OpenedStore, PutFlush, PutStatus, QueueView, Submitter, TagsRule, Writer,
+    self, DispatchBatch, KeyEntry, Message, OpenedStore, PutFlush, PutStatus, QueueView, Submitter, TagsRule, Writer,
     WriterRings,
 };
 use kerolox::types::{QueueKey, TagsCode};
@@ -35,7 +35,7 @@ pub struct Turns {
     submit: Role,
     writer: Role,
     replies: Role,
-    dispatch: Receiver<Vec<DispatchUnit>>,
+    dispatch: Receiver<DispatchBatch>,
     keys: Receiver<Vec<KeyEntry>>,
     views: Vec<Arc<QueueView>>,
     sent: Vec<Sent>,

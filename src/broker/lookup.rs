@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::reply::{BODY_LEN_MAX, ReplyTo};
+use super::reply::BODY_LEN_MAX;
 use super::shard::ShardBroker;
 use super::status;
 use super::verdict::Verdict;
@@ -24,7 +24,7 @@ impl ShardBroker {
         if self.settings.shard != INDEX_SHARD {
             return Verdict::FirstShard;
         }
-        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let reply = self.reply_to(peer, command);
         let header = match QueryMessageHeader::read(command) {
             Ok(header) => header,
             Err(error) => {
@@ -56,7 +56,7 @@ impl ShardBroker {
     }
 
     pub(super) fn view(self: &Rc<Self>, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
-        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let reply = self.reply_to(peer, command);
         let phy = match ViewMessageHeader::read(command) {
             Ok(header) => u64::try_from(header.offset).map(PhyOffset),
             Err(error) => {

@@ -29,6 +29,7 @@ pub mod delay;
 pub mod holds;
 mod lookup;
 mod marks;
+mod meter;
 pub mod names;
 mod offsets;
 mod pull;
@@ -42,6 +43,7 @@ pub mod subscription;
 mod unique_key;
 pub mod verdict;
 
+pub use meter::{Asked, Meter};
 pub use subscription::{Filter, GroupSubscription, Subscription, TagFilter};
 
 /// What the releases differ in, as far as answers show it. Source: remoting.md 10.1, rule 2.

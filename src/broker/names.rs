@@ -49,6 +49,12 @@ pub fn is_sendable(topic: &str) -> bool {
     !NOT_SENDABLE.contains(&topic)
 }
 
+/// Whether the group is of the broker's own workings. Source: RocketMQ 5.x `MixAll.java`, prefix of system groups.
+pub fn is_system_group(group: &str) -> bool {
+    const PREFIX: &str = "CID_RMQ_SYS_";
+    group.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+}
+
 /// Whether the topic belongs to the broker. The topics named like the cluster and the broker are not known here.
 pub fn is_system_topic(topic: &str) -> bool {
     topic.starts_with(SYSTEM_PREFIX) || SYSTEM.contains(&topic)

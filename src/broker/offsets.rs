@@ -16,7 +16,7 @@ use crate::wire::{Command, Peer};
 
 impl ShardBroker {
     pub(super) fn search_offset(&self, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
-        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let reply = self.reply_to(peer, command);
         let header = match SearchOffsetHeader::read(command) {
             Ok(header) => header,
             Err(error) => {
@@ -40,7 +40,7 @@ impl ShardBroker {
 
     /// 32: when the oldest message of a queue was stored, −1 if there is none.
     pub(super) fn earliest(&self, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
-        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let reply = self.reply_to(peer, command);
         let queue = match QueueHeader::read(command) {
             Ok(header) => self.queue(header.topic, header.queue_id),
             Err(error) => {
@@ -67,7 +67,7 @@ impl ShardBroker {
 
     /// 30 and 31.
     pub(super) fn queue_end(&self, peer: &Rc<dyn Peer>, command: &Command<'_>) -> Verdict {
-        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let reply = self.reply_to(peer, command);
         match QueueHeader::read(command) {
             Ok(header) => {
                 let end = |queue: Arc<QueueView>| match command.code {

@@ -18,7 +18,8 @@ use super::subscription::{ALL, Filter, TagFilter};
 use super::verdict::{Later, Verdict, Wanted};
 use super::{Directory, Profile, status};
 use crate::format::config_files::{GroupConfig, TopicConfig};
-use crate::store::{Found, GetResult, GetStatus, QueueView, Reader};
+use crate::metrics::OTHER;
+use crate::store::{Found, GetResult, GetStatus, QueueReader, QueueView, Reader};
 use crate::types::{QueueHandle, QueueOffset, TagsCode, Timestamp};
 use crate::wire::code::response;
 use crate::wire::headers::PullHeader;
@@ -55,7 +56,7 @@ impl ShardBroker {
         now: Timestamp,
         refused: bool,
     ) -> Verdict {
-        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let reply = self.reply_to(peer, command);
         let header = match PullHeader::read(command) {
             Ok(header) => header,
             Err(error) => {
@@ -142,6 +143,7 @@ impl ShardBroker {
     #[must_use]
     pub fn wake(self: &Rc<Self>, queue: QueueHandle, max: QueueOffset, tags: TagsCode) -> Vec<Later> {
         let woken = self.holds.borrow_mut().on_arrival(queue, max, |pull| pull.filter.matches(tags));
+        self.note_holds();
         let mut later = Vec::new();
         for hold in woken {
             let queue = Arc::clone(&hold.waiting.queue);
@@ -163,6 +165,7 @@ impl ShardBroker {
     #[must_use]
     pub fn answer_due(self: &Rc<Self>, now: Timestamp) -> Vec<Later> {
         let due = self.holds.borrow_mut().due(now);
+        self.note_holds();
         let mut later = Vec::new();
         for hold in due {
             self.stop_holding_if_last(&hold.waiting.queue);
@@ -176,6 +179,7 @@ impl ShardBroker {
     pub fn queues_gone(&self, queues: &[QueueHandle]) {
         for queue in queues {
             let gone = self.holds.borrow_mut().drop_queue(*queue);
+            self.note_holds();
             for hold in gone {
                 let topic = &hold.waiting.queue.key().topic;
                 hold.waiting.reply.fail(response::TOPIC_NOT_EXIST, &format!("there is no topic {topic} any more"));
@@ -189,19 +193,23 @@ impl ShardBroker {
         let held = self.hold(pull, deadline);
         let arrived = i64::try_from(queue.max().0).unwrap_or(i64::MAX) > from;
         let hold = held.filter(|_| arrived).and_then(|id| self.holds.borrow_mut().take(id))?;
+        self.note_holds();
         self.stop_holding_if_last(&queue);
         let got = self.look(&hold.waiting);
         self.answer(hold.waiting, got)
     }
 
     /// Registers a hold; if the table is full, the client hears so at once.
-    fn hold(&self, pull: Pull, deadline: Timestamp) -> Option<HoldId> {
+    fn hold(&self, mut pull: Pull, deadline: Timestamp) -> Option<HoldId> {
+        pull.reply.asked.is_held = true;
         let (queue, conn, from) = (Arc::clone(&pull.queue), pull.reply.peer.id(), pull.offset);
         queue.start_holding(self.settings.shard);
         let hold = Hold { queue: queue.handle(), conn, from, deadline, waiting: pull };
         let held = self.holds.borrow_mut().hold(hold);
-        held.map_err(|hold| {
+        self.note_holds();
+        held.map_err(|mut hold| {
             self.stop_holding_if_last(&queue);
+            hold.waiting.reply.asked.is_held = false;
             hold.waiting.reply.fail(response::FLOW_CONTROL, "too many pulls are held on this node");
         })
         .ok()
@@ -238,11 +246,27 @@ impl ShardBroker {
         }))
     }
 
+    /// Counts what goes out, and notes how far the group has got.
+    fn count_get(&self, pull: &Pull, got: &GetResult, is_found: bool) {
+        let traffic = self.store.traffic();
+        let messages = if is_found { got.found.count() as u64 } else { 0 };
+        traffic.note_get(messages);
+        let Reader::Group(group) = &pull.reader else { return };
+        let reader = pull.queue.reader(group, self.store.series());
+        if let Some(reader) = reader {
+            reader.set_next(if is_found { got.next_offset } else { pull.offset });
+        }
+        if is_found {
+            let slot = reader.map_or(OTHER, QueueReader::series);
+            traffic.series.note_out(slot, messages, got.found.total_len() as u64);
+        }
+    }
+
     fn answer_warm(self: &Rc<Self>, pull: Pull, got: GetResult) -> Option<Later> {
         let (code, name) = status::of_get(&got.status, pull.offset);
         let head = Head { next: got.next_offset, min: got.min_offset, max: got.max_offset };
         let pause = got.found.pause(&pull.reader);
-        self.store.traffic().note_get(if code == response::SUCCESS { got.found.count() as u64 } else { 0 });
+        self.count_get(&pull, &got, code == response::SUCCESS);
         if code != response::SUCCESS {
             head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
             return None;

@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use bytes::BytesMut;
 
+use super::meter::{Asked, Meter};
 use super::status::Refusal;
+use crate::store::PutTimes;
 use crate::wire::{Command, FRAME_LEN_MAX, HeaderType, Peer, begin_response, encode_response};
 
 /// What an answer's header takes at most beside a batch's message ids; the rest of a frame is for the body.
@@ -29,16 +31,20 @@ pub(super) struct ReplyTo {
     version: i32,
     opaque: i32,
     pub oneway: bool,
+    pub asked: Asked,
+    meter: Rc<Meter>,
 }
 
 impl ReplyTo {
-    pub fn new(peer: &Rc<dyn Peer>, command: &Command<'_>, version: i32) -> ReplyTo {
+    pub fn new(peer: &Rc<dyn Peer>, command: &Command<'_>, version: i32, asked: Asked, meter: Rc<Meter>) -> ReplyTo {
         ReplyTo {
             peer: Rc::clone(peer),
             header_type: command.header_type,
             version,
             opaque: command.opaque,
             oneway: command.is_oneway(),
+            asked,
+            meter,
         }
     }
 
@@ -46,6 +52,20 @@ impl ReplyTo {
         if self.oneway {
             return;
         }
+        self.meter.note(&self.asked, code, self.peer.remote());
+        self.write(code, remark, ext, body);
+    }
+
+    /// As [`ReplyTo::send`], for a put that took these times.
+    pub fn send_put(&self, times: &PutTimes, code: i32, remark: Option<&str>, ext: &[(&str, &str)]) {
+        if self.oneway {
+            return;
+        }
+        self.meter.note_at(times.answered_us, &self.asked, code, self.peer.remote(), times);
+        self.write(code, remark, ext, &[]);
+    }
+
+    fn write(&self, code: i32, remark: Option<&str>, ext: &[(&str, &str)], body: &[u8]) {
         self.peer.send(&mut |out| {
             encode_response(out, self.header_type, code, self.version, self.opaque, remark, ext, body);
         });
@@ -81,6 +101,9 @@ impl ReplyTo {
                 out.truncate(start);
             }
         });
+        if sent {
+            self.meter.note(&self.asked, code, self.peer.remote());
+        }
         sent
     }
 }

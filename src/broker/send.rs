@@ -17,7 +17,8 @@ use super::verdict::{TopicWanted, Verdict, Wanted};
 use super::{Directory, Profile, Topic, delay, names};
 use crate::format::config_files::TopicFilterType;
 use crate::format::record::{message_id, sys_flag, write_message_id};
-use crate::store::{FlushMode, Message, PutFlush, PutOutcome, QueueView, TagsRule};
+use crate::metrics::MessageType;
+use crate::store::{FlushMode, Message, PutFlush, PutOutcome, PutStatus, PutTimes, QueueView, TagsRule};
 use crate::types::{PhyOffset, TagsCode, Timestamp, properties};
 use crate::wire::batch;
 use crate::wire::code::response;
@@ -48,6 +49,15 @@ struct Target<'d> {
     flush: Option<FlushMode>,
 }
 
+/// What is counted of a put that is stored.
+#[derive(Clone, Copy)]
+struct Counted {
+    /// Slot of the topic that it was sent to.
+    series: u16,
+    kind: MessageType,
+    is_dead: bool,
+}
+
 /// The unique key that a send's answer repeats; in profile 5 clients see it as transaction id.
 type UniqueKey = SmallVec<[u8; 64]>;
 
@@ -59,7 +69,7 @@ impl ShardBroker {
         now: Timestamp,
         refused: bool,
     ) -> Verdict {
-        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let reply = self.reply_to(peer, command);
         let tried = match SendHeader::read(command) {
             Ok(header) => self.try_send(&reply, command, &header, now, refused),
             Err(error) => refuse(response::SYSTEM_ERROR, error.to_string()),
@@ -215,7 +225,9 @@ impl ShardBroker {
         };
         let unique_key = marks.unique_key.unwrap_or_default().as_bytes().into();
         let flush = PutFlush { topic: target.flush, may_wait: !marks.no_wait };
-        self.put(reply, std::slice::from_ref(&message), flush, target.queue_id, unique_key)
+        let kind = if detour.is_some() { MessageType::Delay } else { MessageType::Normal };
+        let counted = self.counted(target, kind);
+        self.put(reply, std::slice::from_ref(&message), flush, target.queue_id, unique_key, counted)
     }
 
     fn put_batch(
@@ -276,7 +288,12 @@ impl ShardBroker {
             .collect();
         let unique_key = outer.unique_key.unwrap_or_default().as_bytes().into();
         let flush = PutFlush { topic: target.flush, may_wait: !outer.no_wait };
-        self.put(reply, &messages, flush, target.queue_id, unique_key)
+        let counted = self.counted(target, MessageType::Normal);
+        self.put(reply, &messages, flush, target.queue_id, unique_key, counted)
+    }
+
+    fn counted(&self, target: &Target<'_>, kind: MessageType) -> Counted {
+        Counted { series: target.queue.series(self.store.series()), kind, is_dead: target.dead }
     }
 
     fn put(
@@ -286,12 +303,26 @@ impl ShardBroker {
         flush: PutFlush,
         queue_id: u32,
         unique_key: UniqueKey,
+        counted: Counted,
     ) -> Result<(), Obstacle> {
         let broker = Rc::clone(self);
         let answer = reply.clone();
-        let done = Box::new(move |outcome: PutOutcome| broker.answer_send(&answer, queue_id, &unique_key, &outcome));
+        let done = Box::new(move |outcome: PutOutcome| {
+            broker.count_send(counted, &outcome);
+            broker.answer_send(&answer, queue_id, &unique_key, &outcome);
+        });
         let put = self.store.put(messages, flush, done);
         put.map_err(|refusal| Obstacle::Refused(status::of_refusal(refusal, self.settings.body_len_max)))
+    }
+
+    fn count_send(&self, counted: Counted, outcome: &PutOutcome) {
+        if let PutStatus::Ok | PutStatus::FlushDiskTimeout = outcome.status {
+            let traffic = self.store.traffic();
+            traffic.series.note_in(counted.series, counted.kind, &outcome.record_lens);
+            if counted.is_dead {
+                traffic.dead_letters.add(1);
+            }
+        }
     }
 
     /// Answers a put that the store has carried out, or tried to.
@@ -301,7 +332,7 @@ impl ShardBroker {
         }
         let code = match status::of_put(&outcome.status, &self.store.health()) {
             Ok(code) => code,
-            Err(refusal) => return self.refuse_send(reply, &refusal),
+            Err(refusal) => return self.refuse_put(reply, &refusal, &outcome.times),
         };
         let mut ids = self.id_text.borrow_mut();
         ids.clear();
@@ -325,12 +356,19 @@ impl ShardBroker {
         ];
         let with_key = self.settings.profile == Profile::V5 && !unique_key.is_empty();
         let ext = if with_key { &ext[..] } else { &ext[..ext.len() - 1] };
-        reply.send(code, None, ext, &[]);
+        reply.send_put(&outcome.times, code, None, ext);
     }
 
     fn refuse_send(&self, reply: &ReplyTo, refusal: &Refusal) {
-        let ext = [(properties::MSG_REGION, self.settings.region.as_str()), (properties::TRACE_ON, self.trace_text())];
-        reply.send(refusal.code, Some(&refusal.remark), &ext, &[]);
+        reply.send(refusal.code, Some(&refusal.remark), &self.refusal_fields(), &[]);
+    }
+
+    fn refuse_put(&self, reply: &ReplyTo, refusal: &Refusal, times: &PutTimes) {
+        reply.send_put(times, refusal.code, Some(&refusal.remark), &self.refusal_fields());
+    }
+
+    fn refusal_fields(&self) -> [(&str, &str); 2] {
+        [(properties::MSG_REGION, self.settings.region.as_str()), (properties::TRACE_ON, self.trace_text())]
     }
 
     fn check_body(&self, body: &[u8]) -> Result<(), Obstacle> {

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::marks::Marks;
-use super::reply::ReplyTo;
 use super::shard::ShardBroker;
 use super::verdict::{Verdict, Wanted};
 use super::{delay, names, status};
@@ -79,7 +78,7 @@ fn copied(raw: &str, marks: &Marks<'_>, topic: &str, message_id: &str, level: i3
 
 impl ShardBroker {
     pub(super) fn send_back(self: &Rc<Self>, peer: &Rc<dyn Peer>, command: &Command<'_>, refused: bool) -> Verdict {
-        let reply = ReplyTo::new(peer, command, self.settings.profile.version());
+        let reply = self.reply_to(peer, command);
         let header = match SendBackHeader::read(command) {
             Ok(header) => header,
             Err(error) => {
@@ -144,25 +143,26 @@ impl ShardBroker {
         let raw = record.properties();
         let marks = Marks::scan(raw);
         let id = message_id(record.store_host(), phy);
-        let (target, queue, text, tags) =
-            match fate(record.reconsume_times(), send_back.tries_max, send_back.delay_level) {
-                Fate::Dead => {
-                    let queue = self.dead_letter_queue(&send_back.group).await?;
-                    let text = copied(raw, &marks, record.topic(), &id, 0);
-                    (names::dlq_topic(&send_back.group), queue, text, TagsRule::Code(TagsCode::of(marks.tags)))
-                }
-                Fate::Retried { level } => {
-                    let level = self.settings.delay_levels.clamp(level);
-                    let key = send_back.queue.key();
-                    let detour = delay::detour(&self.settings.delay_levels, level, &key.topic, key.queue_id);
-                    let directory = self.directory.load();
-                    let schedule = directory.topics.get(names::SCHEDULE_TOPIC);
-                    let queue = schedule.and_then(|topic| topic.queues.get(detour.queue_index));
-                    let queue = queue.ok_or_else(|| format!("there is no schedule queue for delay level {level}"))?;
-                    let text = copied(raw, &marks, record.topic(), &id, level) + &detour.added;
-                    (key.topic.to_string(), Arc::clone(queue), text, TagsRule::DueAfterMs(detour.delay_ms))
-                }
-            };
+        let fate = fate(record.reconsume_times(), send_back.tries_max, send_back.delay_level);
+        let is_dead = fate == Fate::Dead;
+        let (target, queue, text, tags) = match fate {
+            Fate::Dead => {
+                let queue = self.dead_letter_queue(&send_back.group).await?;
+                let text = copied(raw, &marks, record.topic(), &id, 0);
+                (names::dlq_topic(&send_back.group), queue, text, TagsRule::Code(TagsCode::of(marks.tags)))
+            }
+            Fate::Retried { level } => {
+                let level = self.settings.delay_levels.clamp(level);
+                let key = send_back.queue.key();
+                let detour = delay::detour(&self.settings.delay_levels, level, &key.topic, key.queue_id);
+                let directory = self.directory.load();
+                let schedule = directory.topics.get(names::SCHEDULE_TOPIC);
+                let queue = schedule.and_then(|topic| topic.queues.get(detour.queue_index));
+                let queue = queue.ok_or_else(|| format!("there is no schedule queue for delay level {level}"))?;
+                let text = copied(raw, &marks, record.topic(), &id, level) + &detour.added;
+                (key.topic.to_string(), Arc::clone(queue), text, TagsRule::DueAfterMs(detour.delay_ms))
+            }
+        };
         let message = Message {
             queue: &queue,
             flag: record.flag(),
@@ -183,6 +183,9 @@ impl ShardBroker {
         let stored = put
             .map_err(|refusal| status::of_refusal(refusal, self.settings.body_len_max))
             .and_then(|outcome| status::of_put(&outcome.status, &self.store.health()));
+        if is_dead && stored.is_ok() {
+            self.store.traffic().dead_letters.add(1);
+        }
         stored
             .map(|_| ())
             .map_err(|refusal| format!("the copy was not stored, code {}: {}", refusal.code, refusal.remark))

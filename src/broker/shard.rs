@@ -12,6 +12,8 @@ use std::rc::Rc;
 use super::checked_pull::Pull;
 use super::delay::DelayLevels;
 use super::holds::Holds;
+use super::meter::{Asked, Meter};
+use super::reply::ReplyTo;
 use super::unique_key::UniqueKeys;
 use super::verdict::{NodeLink, Verdict};
 use super::{Profile, SharedDirectory};
@@ -28,6 +30,8 @@ pub struct Moment {
     pub wall: Timestamp,
     /// What never goes back: held pulls end by it. Only differences mean something.
     pub steady: Timestamp,
+    /// In µs, for how long a request takes: when it arrived, if it is given again.
+    pub steady_us: u64,
 }
 
 /// Checked settings, as the shards need them.
@@ -46,6 +50,10 @@ pub struct ShardSettings {
     /// The most pulls held at a time on this shard.
     pub hold_count_max: usize,
     pub shard: ShardId,
+    /// Steady clock in µs, as [`Moment::steady_us`].
+    pub clock: fn() -> u64,
+    /// A request that takes as long is told, µs; 0: none is.
+    pub slow_us: u64,
     /// Differs between runs of the node; the same on all shards.
     pub run: u32,
 }
@@ -69,6 +77,9 @@ pub struct ShardBroker {
     /// Message ids are written here on their way into an answer.
     pub(super) id_text: RefCell<String>,
     random: Cell<u64>,
+    meter: Rc<Meter>,
+    /// When the request came that is handled now.
+    arrived_us: Cell<u64>,
 }
 
 impl ShardBroker {
@@ -88,6 +99,8 @@ impl ShardBroker {
         }
         let seed = (u64::from(settings.run) << 16 | u64::from(settings.shard.0)) ^ 0x9E37_79B9_7F4A_7C15;
         Rc::new(ShardBroker {
+            meter: Rc::new(Meter::new(store.clone(), settings.clock, settings.slow_us)),
+            arrived_us: Cell::new(0),
             store,
             directory,
             link,
@@ -106,6 +119,7 @@ impl ShardBroker {
     /// Serves one request frame. `refused` says that the control core was asked for what this frame needs, and did not
     /// make it.
     pub fn handle(self: &Rc<Self>, peer: &Rc<dyn Peer>, command: &Command<'_>, now: Moment, refused: bool) -> Verdict {
+        self.arrived_us.set(now.steady_us);
         match command.code {
             request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
                 self.send(peer, command, now.wall, refused)
@@ -121,12 +135,24 @@ impl ShardBroker {
         }
     }
 
+    /// The way back to who asked the request that is handled now.
+    pub(super) fn reply_to(&self, peer: &Rc<dyn Peer>, command: &Command<'_>) -> ReplyTo {
+        let asked = Asked { code: command.code, arrived_us: self.arrived_us.get(), is_held: false };
+        ReplyTo::new(peer, command, self.settings.profile.version(), asked, Rc::clone(&self.meter))
+    }
+
+    /// Tells how many pulls are held.
+    pub(super) fn note_holds(&self) {
+        self.store.traffic().holds.set(self.holds.borrow().count() as u64);
+    }
+
     /// Forgets the pulls held for a connection that is gone.
     pub fn connection_closed(&self, conn: ConnId) {
         let dropped = self.holds.borrow_mut().drop_connection(conn);
         for hold in dropped {
             self.stop_holding_if_last(&hold.waiting.queue);
         }
+        self.note_holds();
     }
 
     /// When [`ShardBroker::answer_due`] has something to do next, by the steady clock.

@@ -64,6 +64,7 @@ pub struct Config {
     pub recovery: RecoveryConfig,
     pub read: ReadConfig,
     pub limits: LimitsConfig,
+    pub metrics: MetricsConfig,
     pub log: LogConfig,
     settings: Vec<Setting>,
 }
@@ -301,12 +302,23 @@ pub struct LimitsConfig {
     pub delay_levels_ms: Vec<i64>,
 }
 
+/// The page of metrics and the answers about health, by HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// None: off.
+    pub listen: Option<SocketAddr>,
+    /// Topics with series of their own, and pairs of topic and group; what comes later shares one series.
+    pub series_max: u16,
+}
+
 /// The log on standard error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// A level, or a list like `info,kerolox::store=debug`.
     pub level: String,
     pub format: LogFormat,
+    /// A request that takes at least so long is told, ms; 0: none is.
+    pub slow_ms: u32,
 }
 
 /// How a log line looks.
@@ -443,6 +455,7 @@ impl Config {
             recovery: recovery(&mut gate, raw.recovery),
             read: read(&mut gate, raw.read),
             limits: limits(&mut gate, raw.limits),
+            metrics: metrics(&mut gate, raw.metrics),
             log: log(&mut gate, raw.log),
             settings: Vec::new(),
         };
@@ -494,20 +507,25 @@ fn net(gate: &mut Gate<'_>, raw: raw::RawNet) -> NetConfig {
 
 fn nameserver(gate: &mut Gate<'_>, raw: raw::RawNameserver) -> NameserverConfig {
     NameserverConfig {
-        embedded: gate.read(
-            "nameserver.embedded",
-            raw.embedded,
-            Some(([127, 0, 0, 1], 9876).into()),
-            |value| match value.as_str() {
-                Some("off") => Ok(None),
-                _ => gate::address(value).map(Some).map_err(|why| format!("{why}; or \"off\"")),
-            },
-            |at| at.map_or_else(|| quoted("off"), |at| quoted(&at.to_string())),
-        ),
+        embedded: address_or_off(gate, "nameserver.embedded", raw.embedded, 9876),
         register: gate.read("nameserver.register", raw.register, Vec::new(), check_registers, |list| {
             Value::Array(list.iter().map(|address| Value::from(address.as_str())).collect()).to_string()
         }),
     }
+}
+
+/// A port of its own that can be left out; by default this one on loopback.
+fn address_or_off(gate: &mut Gate<'_>, key: &'static str, raw: raw::Raw, port: u16) -> Option<SocketAddr> {
+    gate.read(
+        key,
+        raw,
+        Some(([127, 0, 0, 1], port).into()),
+        |value| match value.as_str() {
+            Some("off") => Ok(None),
+            _ => gate::address(value).map(Some).map_err(|why| format!("{why}; or \"off\"")),
+        },
+        |at| at.map_or_else(|| quoted("off"), |at| quoted(&at.to_string())),
+    )
 }
 
 fn cores(gate: &mut Gate<'_>, raw: raw::RawCores) -> CoresConfig {
@@ -695,6 +713,13 @@ fn limits(gate: &mut Gate<'_>, raw: raw::RawLimits) -> LimitsConfig {
     limits
 }
 
+fn metrics(gate: &mut Gate<'_>, raw: raw::RawMetrics) -> MetricsConfig {
+    MetricsConfig {
+        listen: address_or_off(gate, "metrics.listen", raw.listen, 5557),
+        series_max: gate.integer("metrics.series_max", raw.series_max, 500, 1..=10_000),
+    }
+}
+
 fn log(gate: &mut Gate<'_>, raw: raw::RawLog) -> LogConfig {
     let words = [
         ("auto", LogFormat::Auto),
@@ -705,12 +730,13 @@ fn log(gate: &mut Gate<'_>, raw: raw::RawLog) -> LogConfig {
     LogConfig {
         level: gate.text("log.level", raw.level, "info", check_level),
         format: gate.choice("log.format", raw.format, LogFormat::Auto, &words, &[]),
+        slow_ms: gate.integer("log.slow_ms", raw.slow_ms, 500, 0..=3_600_000),
     }
 }
 
 /// Settings that must fit each other.
 fn check_together(gate: &mut Gate<'_>, config: &Config) {
-    let Config { net, nameserver, cores, store, flush, disk, limits, .. } = config;
+    let Config { net, nameserver, cores, store, flush, disk, limits, metrics, .. } = config;
     if disk.max_used_percent > disk.clean_percent {
         gate.refuse(
             &["disk.max_used_percent", "disk.clean_percent"],
@@ -733,17 +759,21 @@ fn check_together(gate: &mut Gate<'_>, config: &Config) {
         gate.refuse(&["net.listen", "net.vip"], "leaves no port two below for VIP channels; choose a higher port");
         return;
     }
-    if let Some(embedded) = nameserver.embedded {
-        let meets = |other: SocketAddr| {
-            let same_ip = other.ip() == embedded.ip() || other.ip().is_unspecified() || embedded.ip().is_unspecified();
-            same_ip && other.port() == embedded.port()
-        };
-        if meets(net.listen) || net.vip_listen().is_some_and(meets) {
+    if let Some(listen) = metrics.listen {
+        let mut others = [Some(net.listen), net.vip_listen(), nameserver.embedded].into_iter().flatten();
+        if others.any(|other| meets(listen, other)) {
             gate.refuse(
-                &["net.listen", "net.vip", "nameserver.embedded"],
-                "use one port twice (VIP channels take the port two below); choose another, 9876 is usual for name servers",
+                &["metrics.listen", "net.listen", "net.vip", "nameserver.embedded"],
+                "use one port twice; choose another for the metrics, 5557 is usual, or \"off\"",
             );
         }
+    }
+    let is_named = |other: SocketAddr| nameserver.embedded.is_some_and(|embedded| meets(embedded, other));
+    if is_named(net.listen) || net.vip_listen().is_some_and(is_named) {
+        gate.refuse(
+            &["net.listen", "net.vip", "nameserver.embedded"],
+            "use one port twice (VIP channels take the port two below); choose another, 9876 is usual for name servers",
+        );
     }
     if let Some(shards) = &cores.shards {
         let mut seen = shards.clone();
@@ -790,6 +820,12 @@ fn check_together(gate: &mut Gate<'_>, config: &Config) {
             "leave no way for the largest message to the writer core; raise the second or lower the first",
         );
     }
+}
+
+/// Can two listeners not both have these?
+fn meets(one: SocketAddr, other: SocketAddr) -> bool {
+    let same_ip = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    same_ip && one.port() == other.port()
 }
 
 /// What to say when the text is no TOML, or has a key that is not in [`RawConfig`].

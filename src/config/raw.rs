@@ -22,6 +22,7 @@ pub(super) struct RawConfig {
     pub recovery: RawRecovery,
     pub read: RawRead,
     pub limits: RawLimits,
+    pub metrics: RawMetrics,
     pub log: RawLog,
 }
 
@@ -152,7 +153,15 @@ pub(super) struct RawLimits {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+pub(super) struct RawMetrics {
+    pub listen: Raw,
+    pub series_max: Raw,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(super) struct RawLog {
     pub level: Raw,
     pub format: Raw,
+    pub slow_ms: Raw,
 }

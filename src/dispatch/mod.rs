@@ -5,4 +5,4 @@
 
 mod ring;
 
-pub use ring::{Closed, Receiver, Sender, ring};
+pub use ring::{Closed, Receiver, RingDepth, Sender, ring};

@@ -113,6 +113,28 @@ pub fn ring<T: Send>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     (Sender { shared: Arc::clone(&shared), tail: 0, head_seen: 0 }, Receiver { shared, head: 0, tail_seen: 0 })
 }
 
+/// Looks at a ring from any thread.
+pub struct RingDepth(Box<dyn Fn() -> usize + Send + Sync>);
+
+impl RingDepth {
+    /// Elements pushed and not yet taken, about now.
+    pub fn get(&self) -> usize {
+        (self.0)()
+    }
+}
+
+impl<T: Send + 'static> Sender<T> {
+    /// For somebody else to see how full the ring is. Keeps the ring's memory as long as it lives.
+    pub fn watch(&self) -> RingDepth {
+        let shared = Arc::clone(&self.shared);
+        RingDepth(Box::new(move || {
+            // In this order: the head never passes the tail.
+            let head = shared.head.0.load(Ordering::Acquire);
+            shared.tail.0.load(Ordering::Acquire).wrapping_sub(head)
+        }))
+    }
+}
+
 impl<T: Send> Sender<T> {
     /// Pushes `element` and wakes a sleeping consumer; a full or closed ring gives it back.
     ///
@@ -246,6 +268,20 @@ mod tests {
             }
         }
         assert_eq!(rx.pop(), None);
+    }
+
+    #[test]
+    fn its_depth_can_be_seen_from_elsewhere() {
+        let (mut tx, mut rx) = ring(4);
+        let depth = tx.watch();
+        assert_eq!(depth.get(), 0);
+        tx.push(1).unwrap();
+        tx.push(2).unwrap();
+        assert_eq!(depth.get(), 2);
+        rx.pop();
+        assert_eq!(depth.get(), 1);
+        drop((tx, rx));
+        assert_eq!(depth.get(), 1);
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct Counters {
     pub derived_expired: Counter,
     /// Topics deleted with their messages.
     pub topics_deleted: Counter,
+    /// Metrics pages for which the control core did not count in time.
+    pub census_missed: Counter,
 }
 
 /// Those that happened, on one line.
@@ -82,6 +84,7 @@ impl fmt::Display for Counters {
             ("segments_held", &self.segments_held),
             ("derived_expired", &self.derived_expired),
             ("topics_deleted", &self.topics_deleted),
+            ("census_missed", &self.census_missed),
         ];
         let happened: Vec<String> = all
             .iter()

@@ -1,6 +1,8 @@
 //! What one shard has put and got since the node started, and how long its puts took.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::owned::{ClassTotals, Owned, Times};
+use super::requests::Requests;
+use super::series::SeriesCounts;
 
 /// Upper ends in ms, exclusive, of the classes that Java's brokers count put times in; the first class is below a
 /// millisecond, the last has no end. Source: RocketMQ 5.x `StoreStatsService.java`.
@@ -27,31 +29,38 @@ pub struct Traffic {
     gets_missed: Owned,
     got: Owned,
     get_us_max: Owned,
+    put_times: Times,
+    /// The first put of a turn comes in, to the turn's being handed to the writer.
+    pub socket: Times,
+    /// A put is written, to its being flushed; of who waits for that.
+    pub flush: Times,
+    /// The writer answers, to the answer's being here.
+    pub reply: Times,
+    /// What came in and went out, by topic and group.
+    pub series: SeriesCounts,
+    pub request_times: Requests,
+    pub slow_requests: Owned,
+    pub dead_letters: Owned,
+    /// Pulls that are held now.
+    pub holds: Owned,
+    /// Bytes of answers that waited for their peers when that was last looked at.
+    pub unsent_len: Owned,
 }
 
-/// A number that one core writes: a plain load and store, no locked instruction.
-#[derive(Debug, Default)]
-struct Owned(AtomicU64);
-
-impl Owned {
-    fn add(&self, count: u64) {
-        self.0.store(self.get().wrapping_add(count), Ordering::Relaxed);
-    }
-
-    fn raise(&self, to: u64) {
-        if to > self.get() {
-            self.0.store(to, Ordering::Relaxed);
-        }
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Default for Traffic {
-    fn default() -> Traffic {
+impl Traffic {
+    /// With counters for so many series.
+    pub fn new(slots: usize) -> Traffic {
         Traffic {
+            put_times: Times::default(),
+            socket: Times::default(),
+            flush: Times::default(),
+            reply: Times::default(),
+            series: SeriesCounts::new(slots),
+            request_times: Requests::default(),
+            slow_requests: Owned::default(),
+            dead_letters: Owned::default(),
+            holds: Owned::default(),
+            unsent_len: Owned::default(),
             puts: Owned::default(),
             put_len: Owned::default(),
             puts_failed: Owned::default(),
@@ -64,9 +73,7 @@ impl Default for Traffic {
             get_us_max: Owned::default(),
         }
     }
-}
 
-impl Traffic {
     /// A put of `messages` messages, `len` bytes in the log, was answered as stored after `took_us`.
     pub fn note_put(&self, messages: u64, len: u64, took_us: u64) {
         self.puts.add(messages);
@@ -75,6 +82,12 @@ impl Traffic {
         let class = PUT_CLASS_ENDS_MS.partition_point(|end| *end <= took_us / 1000);
         self.put_classes[class].add(1);
         self.put_us[bucket(took_us)].add(1);
+        self.put_times.add(took_us, 1);
+    }
+
+    /// How long puts took until they were answered as stored.
+    pub fn put_times(&self) -> ClassTotals {
+        self.put_times.totals()
     }
 
     /// A put was answered as not stored.
@@ -217,7 +230,7 @@ mod tests {
 
     #[test]
     fn put_times_fall_into_javas_classes() {
-        let traffic = Traffic::default();
+        let traffic = Traffic::new(1);
         for us in [0, 999, 1000, 9_999, 10_000, 49_999, 999_999, 1_000_000, 9_999_999, 10_000_000] {
             traffic.note_put(1, 100, us);
         }
@@ -226,7 +239,7 @@ mod tests {
 
     #[test]
     fn shards_add_up_and_the_slowest_put_of_any_is_the_maximum() {
-        let (one, two) = (Traffic::default(), Traffic::default());
+        let (one, two) = (Traffic::new(1), Traffic::new(1));
         for _ in 0..99 {
             one.note_put(2, 300, 200);
         }

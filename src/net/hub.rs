@@ -54,6 +54,16 @@ impl NetLimits {
         })
     }
 
+    /// Open connections.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of frames that have not arrived whole.
+    pub fn unfinished_len(&self) -> u64 {
+        self.unfinished_len.load(Ordering::Relaxed)
+    }
+
     /// Takes a place for one more connection.
     ///
     /// # Errors
@@ -224,10 +234,12 @@ impl Hub {
         }
     }
 
-    /// Closes connections that idle, frames that stall, and peers that take nothing. Sleeps while there are none.
-    pub async fn run_sweeps(self: Rc<Self>) {
+    /// Closes connections that idle, frames that stall, and peers that take nothing, and tells `note_unsent` how many bytes
+    /// of answers wait. Sleeps while there are no connections.
+    pub async fn run_sweeps(self: Rc<Self>, note_unsent: impl Fn(u64)) {
         let times = self.limits.times;
         loop {
+            note_unsent(self.unsent() as u64);
             if self.count() == 0 {
                 self.arrived.wait().await;
             }

@@ -2,14 +2,17 @@
 //!
 //! Floor 4, on every shard core. It is handed a [`Service`] that answers frames and does not ask where that runs; it
 //! knows the frame's outline and nothing of what is in it. Answers of one turn to one connection go out in one write.
+//! Beside them [`HttpServer`], a thread of its own.
 
 mod connection;
+mod http;
 mod hub;
 mod listener;
 mod name_server_link;
 mod probe;
 
 pub use connection::Connection;
+pub use http::{HttpServer, Limits as HttpLimits, Page};
 pub use hub::{Hub, Member, NetLimits, StallTimes};
 pub use listener::{BACKLOG_LEN, listen, serve};
 pub use name_server_link::exchange;

@@ -10,22 +10,23 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use super::mesh::{Mail, Mesh};
-use crate::broker::control::Control;
+use crate::broker::control::{Census, Control};
 use crate::broker::delay::DelayProgress;
 use crate::broker::names::SCHEDULE_TOPIC;
 use crate::broker::runtime_info::{History, LevelState, RuntimeInfo};
 use crate::broker::verdict::Wanted;
-use crate::broker::{Caller, Dirty, Profile, Push, QueueMaker, SharedDirectory, Upkeep};
+use crate::broker::{Asked, Caller, Dirty, Meter, Profile, Push, QueueMaker, SharedDirectory, Upkeep};
 use crate::format::config_files::DelayOffsetsFile;
 use crate::format::names;
 use crate::format::record::RecordView;
 use crate::io::{self, Blocking};
+use crate::metrics::Creations;
 use crate::net::{self, Hub};
 use crate::store::{
     Expiry, Layout, QueueList, QueueRegistry, QueueView, Reader, ShardStore, Shared, old_queues, remove_deleted,
     take_deleted_away,
 };
-use crate::types::{QueueHandle, QueueKey, QueueOffset, ShardId, Timestamp};
+use crate::types::{PhyOffset, QueueHandle, QueueKey, QueueOffset, ShardId, Timestamp};
 use crate::wire::code::{request, response};
 use crate::wire::lists::KvTable;
 use crate::wire::{Command, ConnId, FLAG_ONEWAY, HeaderType, Response, encode_request};
@@ -79,27 +80,50 @@ pub struct ControlCore {
     /// Does [`ControlCore::save_rounds`] run?
     saving: Cell<bool>,
     /// Requests 28 without an answer, at most [`INFO_ASKED_MAX`].
-    info_asked: RefCell<Vec<InfoAsked>>,
+    info_asked: RefCell<Vec<Requester>>,
     /// Does [`ControlCore::tell_info_rounds`] run?
     telling_info: Cell<bool>,
     /// No failure to save is told before this (steady ms).
     quiet_until: Cell<u64>,
+    meter: Meter,
+    created: Arc<Created>,
+    /// Store time of the record that begins the log.
+    earliest: Cell<Option<(PhyOffset, Timestamp)>>,
+}
+
+/// How long topics and groups took to be made; read by the metrics page.
+#[derive(Debug, Default)]
+pub struct Created {
+    pub topics: Creations,
+    pub groups: Creations,
+}
+
+/// Asks for a census; the answer goes into the channel.
+pub type CensusAsked = flume::Sender<Counted>;
+
+/// What the control core counts for the metrics page.
+#[derive(Debug, Default)]
+pub struct Counted {
+    pub census: Census,
+    /// Store time of the oldest message, once it was looked up.
+    pub earliest: Option<Timestamp>,
 }
 
 /// A request to delete a topic that waits for its turn.
 struct Deletion {
     topic: String,
+    requester: Requester,
+}
+
+/// Who asked, and wants an answer.
+#[derive(Clone, Copy)]
+struct Requester {
     conn: ConnId,
+    remote: SocketAddr,
     oneway: bool,
     opaque: i32,
     header_type: HeaderType,
-}
-
-/// One request for the node's state.
-struct InfoAsked {
-    conn: ConnId,
-    opaque: i32,
-    header_type: HeaderType,
+    asked: Asked,
 }
 
 /// Changed tables that are not on disk yet, and who waits for that.
@@ -126,10 +150,15 @@ impl ControlCore {
         expiry: Rc<Expiry>,
         delay_file: DelayOffsetsFile,
         queues: QueueList,
+        meter: Meter,
+        created: Arc<Created>,
     ) -> Rc<ControlCore> {
         let (now, at_ms) = (io::now(), io::steady_ms());
         Rc::new(ControlCore {
             boot: (now, at_ms),
+            meter,
+            created,
+            earliest: Cell::new(None),
             history: RefCell::new(History::starting_at(at_ms, now, io::utc_offset_s(now))),
             store,
             directory,
@@ -157,8 +186,16 @@ impl ControlCore {
 
     /// Serves one request of a client on this shard or another; the answer goes out once what it changed is on disk.
     pub fn request(self: &Rc<Self>, conn: ConnId, remote: SocketAddr, command: &Command<'_>) {
+        let requester = Requester {
+            conn,
+            remote,
+            oneway: command.is_oneway(),
+            opaque: command.opaque,
+            header_type: command.header_type,
+            asked: Asked { code: command.code, arrived_us: io::steady_us(), is_held: false },
+        };
         if command.code == request::GET_BROKER_RUNTIME_INFO {
-            return self.tell_runtime_info(conn, command);
+            return self.tell_runtime_info(requester);
         }
         let mut outcome = self.control.borrow_mut().handle(io::now(), &Caller { conn, remote }, command);
         if command.code == request::UPDATE_AND_CREATE_TOPIC {
@@ -173,43 +210,79 @@ impl ControlCore {
             }
             None => {}
         }
-        let (oneway, opaque, header_type) = (command.is_oneway(), command.opaque, command.header_type);
         if let Some(topic) = outcome.deletes {
-            let deletion = Deletion { topic, conn, oneway, opaque, header_type };
-            match self.deletions.0.try_send(deletion) {
+            match self.deletions.0.try_send(Deletion { topic, requester }) {
                 Ok(()) => return,
                 Err(_) => outcome.response = Response::fail(response::SYSTEM_BUSY, "too many topics are being deleted"),
             }
         }
         if !outcome.dirty.any() {
-            if !oneway {
-                self.with_output(conn, &mut |out| {
-                    outcome.response.encode(out, header_type, opaque, self.profile.version())
-                });
-            }
-            return;
+            return self.tell(&requester, &outcome.response);
         }
         let this = Rc::clone(self);
         glommio::spawn_local(async move {
             let saved = this.persist(outcome.dirty).await;
+            this.note_created(requester.asked.arrived_us, outcome.dirty, saved.is_ok());
             let answer = match saved {
                 Ok(()) => outcome.response,
                 Err(why) => Response::fail(response::SYSTEM_ERROR, format!("it cannot be saved, try again: {why}")),
             };
-            if !oneway {
-                this.with_output(conn, &mut |out| answer.encode(out, header_type, opaque, this.profile.version()));
-            }
+            this.tell(&requester, &answer);
         })
         .detach();
     }
 
+    /// Counts how long it took until what was made was on disk.
+    fn note_created(&self, asked_us: u64, dirty: Dirty, is_made: bool) {
+        let took_ms = io::steady_us().saturating_sub(asked_us) / 1000;
+        if dirty.topics {
+            self.created.topics.note(is_made, took_ms);
+        }
+        if dirty.groups {
+            self.created.groups.note(is_made, took_ms);
+        }
+    }
+
+    /// Counts for the metrics page whenever somebody asks, until nobody can any more; at most so many pairs of topic and
+    /// group, and so many groups, by name.
+    pub async fn run_census(self: Rc<Self>, asked: flume::Receiver<CensusAsked>, names_max: usize) {
+        while let Ok(answer) = asked.recv_async().await {
+            let mut census = Census::default();
+            let mut after = None;
+            loop {
+                after = self.control.borrow().count_readings(&mut census, after.as_deref(), names_max);
+                if after.is_none() {
+                    break;
+                }
+                io::yield_if_due().await;
+            }
+            self.control.borrow().count_members(&mut census, names_max);
+            census.delayed =
+                self.levels().iter().map(|(level, next, end)| (*level, end.saturating_sub(*next))).collect();
+            let min = self.shared.segments.min();
+            let earliest = self.earliest.get();
+            let known = earliest.filter(|(of, _)| *of == min).map(|(_, at)| at);
+            // Who does not wait any more needs no answer.
+            let _ = answer.try_send(Counted { census, earliest: known });
+            if known.is_none() {
+                // It may be on a slow disk: for the next one who asks.
+                self.earliest.set(self.oldest_stored_at().await.map(|at| (min, at)));
+            }
+        }
+    }
+
+    /// Store time of the record that begins the log.
+    async fn oldest_stored_at(&self) -> Option<Timestamp> {
+        let oldest = self.store.record_at(&Reader::Lookup, self.shared.segments.min()).await.ok()?;
+        Some(RecordView::parse(&oldest).ok()?.store_timestamp())
+    }
+
     /// Answers request 28. It asks the file systems and reads the oldest message, neither of which may hold the core.
     /// Whoever asks meanwhile shares the next look.
-    fn tell_runtime_info(self: &Rc<Self>, conn: ConnId, command: &Command<'_>) {
-        if command.is_oneway() {
+    fn tell_runtime_info(self: &Rc<Self>, asked: Requester) {
+        if asked.oneway {
             return;
         }
-        let asked = InfoAsked { conn, opaque: command.opaque, header_type: command.header_type };
         if self.info_asked.borrow().len() >= INFO_ASKED_MAX {
             let busy = Response::fail(response::SYSTEM_BUSY, "too many ask for the node's state; ask again");
             return self.tell(&asked, &busy);
@@ -233,9 +306,14 @@ impl ControlCore {
         self.telling_info.set(false);
     }
 
-    fn tell(&self, asked: &InfoAsked, answer: &Response) {
+    /// Answers, if an answer is wanted.
+    fn tell(&self, to: &Requester, answer: &Response) {
+        if to.oneway {
+            return;
+        }
         let version = self.profile.version();
-        self.with_output(asked.conn, &mut |out| answer.encode(out, asked.header_type, asked.opaque, version));
+        self.with_output(to.conn, &mut |out| answer.encode(out, to.header_type, to.opaque, version));
+        self.meter.note(&to.asked, answer.code, to.remote);
     }
 
     async fn runtime_info(&self) -> std::collections::BTreeMap<String, String> {
@@ -249,8 +327,7 @@ impl ControlCore {
                 (log_disk, io::disk_usage(&queues).ok().or(log_disk))
             })
             .await;
-        let oldest = self.store.record_at(&Reader::Lookup, self.shared.segments.min()).await.ok();
-        let earliest = oldest.and_then(|record| Some(RecordView::parse(&record).ok()?.store_timestamp()));
+        let earliest = self.oldest_stored_at().await;
         let shared = &self.shared;
         let (at_ms, (boot, boot_ms)) = (io::steady_ms(), self.boot);
         RuntimeInfo {
@@ -300,7 +377,7 @@ impl ControlCore {
 
     /// Deletes topics, one after the other, until the executor ends; `tell` lets every shard know that queues are gone.
     pub async fn run_deletions(self: Rc<Self>, tell: impl Fn(&Arc<[QueueHandle]>)) {
-        while let Ok(Deletion { topic, conn, oneway, opaque, header_type }) = self.deletions.1.recv_async().await {
+        while let Ok(Deletion { topic, requester }) = self.deletions.1.recv_async().await {
             let answer = match self.delete_topic(&topic, &tell).await {
                 Ok(()) => Response::ok(),
                 Err(why) => {
@@ -308,9 +385,7 @@ impl ControlCore {
                     Response::fail(response::SYSTEM_ERROR, format!("not wholly deleted yet, try again: {why}"))
                 }
             };
-            if !oneway {
-                self.with_output(conn, &mut |out| answer.encode(out, header_type, opaque, self.profile.version()));
-            }
+            self.tell(&requester, &answer);
         }
     }
 
@@ -341,7 +416,7 @@ impl ControlCore {
 
     /// Makes what a shard wants and persists it; true if it exists then.
     pub async fn ensure(self: Rc<Self>, wanted: Wanted) -> bool {
-        let now = io::now();
+        let (now, asked_us) = (io::now(), io::steady_us());
         let made = {
             let mut control = self.control.borrow_mut();
             match &wanted {
@@ -366,12 +441,15 @@ impl ControlCore {
             Some(dirty) => {
                 if let Wanted::Group { .. } = wanted {
                     // A disk that takes no table must not keep a new group from reading.
-                    let _ = self.persist(dirty).await;
+                    let saved = self.persist(dirty).await;
+                    self.note_created(asked_us, dirty, saved.is_ok());
                     return true;
                 }
                 // As above: it may be there and not yet be on disk.
                 let unshown = self.control.borrow().unshown();
-                self.persist(dirty | unshown).await.is_ok()
+                let is_saved = self.persist(dirty | unshown).await.is_ok();
+                self.note_created(asked_us, dirty, is_saved);
+                is_saved
             }
             None => false,
         }

@@ -5,7 +5,7 @@
 //! written ten times a second by that executor alone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::placement::Placement;
@@ -29,13 +29,18 @@ pub struct Beats {
     last_ms: AtomicU64,
     /// Longest time between two, ms.
     gap_ms_max: AtomicU64,
+    /// Number of its thread; 0: it has not begun.
+    tid: AtomicI32,
 }
 
 impl Heartbeats {
     /// Nothing has beaten yet: until its first beat, an executor's last one is now.
     pub fn new(placement: &Placement) -> Arc<Heartbeats> {
         let now_ms = io::steady_ms();
-        let of = |(role, core)| Beats { role, core, last_ms: AtomicU64::new(now_ms), gap_ms_max: AtomicU64::new(0) };
+        let of = |(role, core)| {
+            let (last_ms, gap_ms_max, tid) = (AtomicU64::new(now_ms), AtomicU64::new(0), AtomicI32::new(0));
+            Beats { role, core, last_ms, gap_ms_max, tid }
+        };
         Arc::new(Heartbeats(placement.roles().into_iter().map(of).collect()))
     }
 
@@ -64,6 +69,11 @@ impl Beats {
         self.gap_ms_max.load(Ordering::Relaxed)
     }
 
+    /// Number of its thread, once it runs.
+    pub fn tid(&self) -> Option<i32> {
+        Some(self.tid.load(Ordering::Relaxed)).filter(|tid| *tid > 0)
+    }
+
     pub(super) fn beat(&self, now_ms: u64) {
         let gap_ms = now_ms.saturating_sub(self.last_ms.swap(now_ms, Ordering::Relaxed));
         self.gap_ms_max.fetch_max(gap_ms, Ordering::Relaxed);
@@ -86,6 +96,7 @@ impl Heart {
     /// Beats for ever. Runs as a task of the executor.
     pub async fn run(self) {
         let mine = &self.all.0[self.executor];
+        mine.tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
         loop {
             mine.beat(io::steady_ms());
             io::sleep(HEARTBEAT).await;

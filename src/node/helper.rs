@@ -26,18 +26,23 @@ pub struct Helper {
     thread: JoinHandle<()>,
 }
 
+/// Keeps the calling thread to `core`.
+pub fn settle(core: usize, nice: Nice) {
+    // Not pinned is no fault, only slower.
+    core_affinity::set_for_current(core_affinity::CoreId { id: core });
+    if nice == Nice::Yes {
+        // Of this thread alone, on Linux.
+        let _ = rustix::process::setpriority_process(None, NICE);
+    }
+}
+
 impl Helper {
     /// Starts a thread of this name on `core`, which should not be the writer's: what it waits for is mostly the disk, but what it
     /// computes must not delay appends.
     pub fn start(name: &str, core: usize, nice: Nice) -> std::io::Result<Helper> {
         let (submit, jobs) = flume::bounded::<Option<Job>>(QUEUE_LEN);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            // Not pinned is no fault, only slower.
-            core_affinity::set_for_current(core_affinity::CoreId { id: core });
-            if nice == Nice::Yes {
-                // Of this thread alone, on Linux.
-                let _ = rustix::process::setpriority_process(None, NICE);
-            }
+            settle(core, nice);
             while let Ok(Some(job)) = jobs.recv() {
                 job();
             }

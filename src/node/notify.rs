@@ -196,13 +196,13 @@ impl Talk {
 
 /// An executor that has not beaten for more than `late_ms`, and for how long; the watchdog is fed only if there is none.
 /// One that has ended is not waited for.
-fn stuck(all: &[Beats], now_ms: u64, late_ms: u64) -> Option<(&Beats, u64)> {
+pub fn stuck(all: &[Beats], now_ms: u64, late_ms: u64) -> Option<(&Beats, u64)> {
     let ages = all.iter().filter_map(|beats| Some((beats, beats.age_ms(now_ms)?)));
     ages.filter(|(_, age_ms)| *age_ms > late_ms).max_by_key(|(_, age_ms)| *age_ms)
 }
 
 /// A line break would begin the next message.
-fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 

@@ -1,7 +1,7 @@
 //! The node's life on the main thread: check the host, open the store, start the executors, wait for a signal, stop in
 //! order, close the store.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
@@ -12,13 +12,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::checks::{self, HostWarnings};
-use super::control_core::{KV_CONFIG, Registry};
+use super::control_core::{CONTROL_SHARD, Created, KV_CONFIG, Registry};
 use super::error::NodeError;
 use super::heartbeat::{Heart, Heartbeats};
-use super::helper::{Helper, Nice};
+use super::helper::{Helper, Nice, settle};
 use super::memory::{self, MemoryLimit};
 use super::mesh;
 use super::notify::Notify;
+use super::page::{Pages, Running};
 use super::placement::Placement;
 use super::shard_core::{self, ControlParts, ShardParts};
 use super::writer_core::{self, WriterParts};
@@ -31,7 +32,7 @@ use crate::dispatch::ring;
 use crate::io::{self, SharedMap};
 use crate::log::Checksums;
 use crate::log::{DiskRule, RetentionRule};
-use crate::net::{NetLimits, StallTimes};
+use crate::net::{HttpLimits, HttpServer, NetLimits, PortTaken, StallTimes};
 use crate::store::{
     self, Closing, DiskWatch, ExpirySettings, FlushMode, Health, OpenError, OpenedStore, Opening, ReadSettings,
     StorePlace, StoreSettings, WriterRings,
@@ -61,7 +62,8 @@ pub fn run(config: Config, warnings: HostWarnings) -> Result<(), NodeError> {
     }
     let opening = Arc::new(Opening::new(stop));
     let notify = Notify::start(Arc::clone(&opening)).map_err(NodeError::Host)?;
-    let outcome = match live(config, warnings, &mut signals, &opening, &notify) {
+    let pages = Pages::new(&config, Arc::clone(&opening));
+    let outcome = match live(config, warnings, &mut signals, &opening, &notify, &pages) {
         Err(NodeError::Store(stopped @ OpenError::Stopped)) => {
             eprintln!("kerolox: {stopped}");
             Ok(())
@@ -79,6 +81,7 @@ fn live(
     signals: &mut Signals,
     opening: &Opening,
     notify: &Notify,
+    pages: &Arc<Pages>,
 ) -> Result<(), NodeError> {
     let started = Instant::now();
     let usable = checks::usable_cores();
@@ -91,12 +94,15 @@ fn live(
     checks::host(&config.store.root, &placement, warnings)?;
     let open_files_max = checks::raise_open_files();
     let listen = listen_addrs(&config);
-    let _ports = checks::ports(&listen)?;
+    let http = config.metrics.listen.map(|addr| (addr, "metrics.listen; \"off\" does without"));
+    let _ports = checks::ports(&[&listen[..], http.as_slice()].concat())?;
+    // Before the store is opened, which may take long: those who ask get an answer meanwhile.
+    let quiet_core = *placement.shards.last().expect("there is a shard");
+    let http = http.map(|(addr, key)| serve_pages(addr, key, quiet_core, Arc::clone(pages))).transpose()?;
     let advertised = advertised(&config)?;
 
     let opened = store::open(store_settings(&config, advertised), limit.len, opening)?;
     checks::open_files(open_files_max, placement.executors())?;
-    let quiet_core = *placement.shards.last().expect("there is a shard");
     let start_helper = |name, nice| {
         Helper::start(name, quiet_core, nice).map_err(|error| NodeError::Host(format!("{name} cannot start: {error}")))
     };
@@ -129,6 +135,11 @@ fn live(
     let durable_up_to: Vec<_> = (0..shard_count).map(|_| Arc::new(AtomicI64::new(i64::MAX))).collect();
     let kv_config = load_kv_config(&layout)?;
     let (keys_tx, keys_rx) = ring(DISPATCH_RING_LEN);
+    shared.series.set_max(config.metrics.series_max);
+    // One at a time: a page that finds another one waiting does without.
+    let (census, census_asked) = flume::bounded(1);
+    let created = Arc::new(Created::default());
+    let mut depths = vec![("keys", CONTROL_SHARD.index(), keys_tx.watch())];
     let mut control = Some(ControlParts {
         settings: control_settings(&config, advertised),
         tables: LoadedTables {
@@ -150,6 +161,9 @@ fn live(
         expiry: expiry_settings(&config),
         disks,
         place,
+        census: census_asked,
+        created: Arc::clone(&created),
+        names_max: usize::from(config.metrics.series_max),
     });
     let mut rings = WriterRings { from_shards: vec![], replies: vec![], dispatch: vec![], keys: keys_tx };
     let mut shards = Vec::new();
@@ -160,6 +174,11 @@ fn live(
         let (to_writer, from_shard) = ring(SUBMIT_RING_LEN);
         let (reply_tx, replies) = ring(SUBMIT_RING_LEN);
         let (dispatch_tx, dispatch) = ring(DISPATCH_RING_LEN);
+        depths.extend([
+            ("submit", index, to_writer.watch()),
+            ("reply", index, reply_tx.watch()),
+            ("dispatch", index, dispatch_tx.watch()),
+        ]);
         rings.from_shards.push(from_shard);
         rings.replies.push(reply_tx);
         rings.dispatch.push(dispatch_tx);
@@ -198,6 +217,22 @@ fn live(
 
     let spin = Duration::from_micros(u64::from(config.cores.spin_us));
     let heartbeats = Heartbeats::new(&placement);
+    pages.running(Running {
+        shared: Arc::clone(&shared),
+        layout: layout.clone(),
+        directory,
+        limits,
+        heartbeats: Arc::clone(&heartbeats),
+        rings: depths,
+        ring_capacities: vec![
+            ("submit", SUBMIT_RING_LEN),
+            ("reply", SUBMIT_RING_LEN),
+            ("dispatch", DISPATCH_RING_LEN),
+            ("keys", DISPATCH_RING_LEN),
+        ],
+        census,
+        created,
+    });
     let executors = start(&placement, writer, shards, spin, &heartbeats)?;
     tracing::info!(
         listen = %config.net.listen, ms = started.elapsed().as_millis() as u64,
@@ -207,6 +242,7 @@ fn live(
 
     let (ready, health) =
         (format!("ready on {}, data in {}", config.net.listen, layout.root().display()), Arc::clone(&shared));
+    pages.ready();
     notify.ready(&heartbeats, move || match health.health() {
         Health::Ok => ready.clone(),
         other => other.to_string(),
@@ -214,6 +250,7 @@ fn live(
 
     wait_for_signal(signals, &executors);
     notify.stopping();
+    pages.stopping();
     let stop_began = Instant::now();
     eprintln!("kerolox: stopping");
     shared.stop_puts();
@@ -229,6 +266,9 @@ fn live(
     let closing = Closing { layout, shared, queues: &all_queues, index_files, checkpoint };
     store::close(&closing)?;
     drop(lock);
+    if let Some(http) = http {
+        http.stop();
+    }
     tracing::info!(ms = stop_began.elapsed().as_millis() as u64, "stopped");
     Ok(())
 }
@@ -361,6 +401,16 @@ fn join(executors: Vec<Executor>, began: Instant) -> Result<Vec<Arc<SharedMap>>,
     Ok(index_files)
 }
 
+/// Starts the thread that serves metrics and probes: away from the writer's core, and behind the executor of its own.
+fn serve_pages(addr: SocketAddr, key: &'static str, core: usize, pages: Arc<Pages>) -> Result<HttpServer, NodeError> {
+    let prepare = move || settle(core, Nice::Yes);
+    let listener = TcpListener::bind(addr).map_err(|source| NodeError::Port(PortTaken { addr, source }, key))?;
+    let started = HttpServer::start("kerolox-http", listener, HttpLimits::default(), prepare, move |path: &str| {
+        pages.answer(path)
+    });
+    started.map_err(|error| NodeError::Host(format!("kerolox-http cannot start: {error}")))
+}
+
 fn listen_addrs(config: &Config) -> Vec<(SocketAddr, &'static str)> {
     let mut addrs = vec![(config.net.listen, "net.listen, --listen")];
     addrs.extend(config.net.vip_listen().map(|addr| (addr, "net.vip = false does without port - 2")));
@@ -473,6 +523,8 @@ fn shard_settings(config: &Config, shard: ShardId, run: u32) -> ShardSettings {
         body_len_max: config.limits.max_message_size as usize,
         delay_levels: DelayLevels::from_ms(config.limits.delay_levels_ms.clone()),
         hold_count_max: config.limits.holds_per_shard,
+        clock: io::steady_us,
+        slow_us: u64::from(config.log.slow_ms) * 1000,
         shard,
         run,
     }

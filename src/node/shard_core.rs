@@ -13,19 +13,19 @@ use std::time::Duration;
 use bytes::BytesMut;
 use slab::Slab;
 
-use super::control_core::{CONTROL_SHARD, ControlCore, Registry, clock};
+use super::control_core::{CONTROL_SHARD, CensusAsked, ControlCore, Created, Registry, clock};
 use super::mesh::{self, Mail, MailRings, Mesh};
-use crate::broker::SharedDirectory;
 use crate::broker::control::{Control, ControlSettings, LoadedTables};
 use crate::broker::delay::{DelayProgress, Delivery, deliver_level};
 use crate::broker::shard::{Moment, ShardBroker, ShardSettings};
 use crate::broker::verdict::{NodeLink, Verdict, Wanted};
+use crate::broker::{Meter, SharedDirectory};
 use crate::dispatch::{Receiver, Sender};
 use crate::format::config_files::DelayOffsetsFile;
 use crate::io::{self, Blocking, SharedMap};
 use crate::net::{self, Connection, Hub, Member, NetLimits, Room, Service};
 use crate::store::{
-    Builder, DiskWatch, DispatchUnit, DurableUpTo, Expiry, ExpirySettings, IndexBuilder, Keeper, KeyEntry, Layout,
+    Builder, DiskWatch, DispatchBatch, DurableUpTo, Expiry, ExpirySettings, IndexBuilder, Keeper, KeyEntry, Layout,
     LocalWake, QueueList, QueueView, ReplyBatch, ShardStore, Shared, StorePlace, SubmitBatch, Submitter,
 };
 use crate::types::{QueueHandle, ShardId, TagsCode, Timestamp};
@@ -55,7 +55,7 @@ pub struct ShardParts {
     pub trim_pause: Duration,
     pub to_writer: Sender<SubmitBatch>,
     pub replies: Receiver<ReplyBatch>,
-    pub dispatch: Receiver<Vec<DispatchUnit>>,
+    pub dispatch: Receiver<DispatchBatch>,
     pub mail: MailRings,
     pub durable_up_to: DurableUpTo,
     pub control: Option<ControlParts>,
@@ -78,6 +78,10 @@ pub struct ControlParts {
     pub expiry: ExpirySettings,
     pub disks: DiskWatch,
     pub place: StorePlace,
+    pub census: flume::Receiver<CensusAsked>,
+    pub created: Arc<Created>,
+    /// Topics and groups that the census counts by name.
+    pub names_max: usize,
 }
 
 /// Runs the role until it is told to stop, and finishes what is in flight. `ready` is called once the ports answer.
@@ -148,7 +152,10 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
             expiry,
             c.delay_offsets,
             Arc::clone(&parts.queues),
+            Meter::new(store.clone(), settings.clock, settings.slow_us),
+            c.created,
         );
+        side.push(glommio::spawn_local(Rc::clone(&core).run_census(c.census, c.names_max)));
         side.extend(core.side_tasks().into_iter().map(glommio::spawn_local));
         let keeper = Keeper {
             shared: Arc::clone(&shared),
@@ -214,7 +221,9 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         side.push(glommio::spawn_local(mesh::receive(from, move |mail| core.mail(mail))));
     }
     side.push(glommio::spawn_local(Rc::clone(&hub).run_writes()));
-    side.push(glommio::spawn_local(Rc::clone(&hub).run_sweeps()));
+    let counts = store.clone();
+    let note_unsent = move |len| counts.traffic().unsent_len.set(len);
+    side.push(glommio::spawn_local(Rc::clone(&hub).run_sweeps(note_unsent)));
     side.push(glommio::spawn_local(Rc::clone(&core).run_holds()));
     if control.is_some() {
         for level in 1..=levels.max() {
@@ -322,7 +331,8 @@ impl Service for ShardCore {
 
 impl ShardCore {
     fn serve(&self, peer: &Rc<dyn Peer>, frame: &[u8], command: &Command<'_>) -> Room {
-        match self.broker.handle(peer, command, moment(), false) {
+        let now = moment();
+        match self.broker.handle(peer, command, now, false) {
             Verdict::Done => self.arm(),
             Verdict::Later(work) => spawn_all(vec![work]),
             Verdict::FirstShard => return self.forward(peer, frame),
@@ -332,7 +342,7 @@ impl ShardCore {
             },
             Verdict::Needs(wanted) => {
                 let core = self.me.upgrade().expect("alive while it serves");
-                glommio::spawn_local(core.serve_again(Rc::clone(peer), frame.to_vec(), wanted)).detach();
+                glommio::spawn_local(core.serve_again(Rc::clone(peer), frame.to_vec(), wanted, now.steady_us)).detach();
             }
         }
         Room::Left
@@ -346,14 +356,15 @@ impl ShardCore {
         if self.has_room() { Room::Left } else { Room::Full }
     }
 
-    /// Has what a frame needs made, then gives it again.
-    async fn serve_again(self: Rc<Self>, peer: Rc<dyn Peer>, frame: Vec<u8>, wanted: Wanted) {
+    /// Has what a frame needs made, then gives it again. How long it takes counts from its arrival.
+    async fn serve_again(self: Rc<Self>, peer: Rc<dyn Peer>, frame: Vec<u8>, wanted: Wanted, arrived_us: u64) {
         let mut wanted = wanted;
         for _ in 0..NEEDS_MAX {
             let made = self.link.ensure(wanted).await;
             let Ok(Some(bounds)) = first_frame(&frame) else { return };
             let Ok(command) = Command::decode(&frame, &bounds) else { return };
-            let verdict = self.broker.handle(&peer, &command, moment(), !made);
+            let now = Moment { steady_us: arrived_us, ..moment() };
+            let verdict = self.broker.handle(&peer, &command, now, !made);
             match verdict {
                 Verdict::Needs(next) => wanted = next,
                 Verdict::Later(work) => return work.await,
@@ -469,7 +480,9 @@ fn steady() -> Timestamp {
 }
 
 fn moment() -> Moment {
-    Moment { wall: io::now(), steady: steady() }
+    let steady_us = io::steady_us();
+    let steady = Timestamp(i64::try_from(steady_us / 1000).unwrap_or(i64::MAX));
+    Moment { wall: io::now(), steady, steady_us }
 }
 
 fn spawn_all(work: Vec<Pin<Box<dyn Future<Output = ()>>>>) {

@@ -17,11 +17,12 @@ use super::queue_folders::sync_queue_folders;
 use super::queues::{Expired, QueueList, QueueView, UnitFile, queue_dir};
 use super::shared::Shared;
 use super::submit::LocalWake;
-use super::writer::DispatchUnit;
+use super::writer::{DispatchBatch, DispatchUnit};
 use crate::dispatch::Receiver;
 use crate::format::names;
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, SharedMap, fsync_dir, remove_if_present};
+use crate::metrics::Times;
 use crate::types::{QueueHandle, QueueOffset, ShardId, TagsCode, Timestamp};
 
 /// Blocks of a consume queue file are reserved in portions that double up to this, so that ten thousand small queues
@@ -57,6 +58,8 @@ pub struct Builder {
     durable: DurableMark,
     /// Units came since the flusher last looked.
     arrived: Cell<bool>,
+    /// From the log to here.
+    times: Arc<Times>,
 }
 
 struct QueueState {
@@ -85,8 +88,11 @@ impl Builder {
         on_arrival: OnArrival,
         durable_up_to: DurableUpTo,
     ) -> Rc<Builder> {
+        let times = Arc::new(Times::default());
+        shared.dispatch_times.push(Arc::clone(&times));
         Rc::new(Builder {
             shared,
+            times,
             layout,
             blocking,
             queues,
@@ -102,9 +108,9 @@ impl Builder {
     }
 
     /// Builds until the writer is gone and everything it sent is built.
-    pub async fn run(self: Rc<Self>, mut from_writer: Receiver<Vec<DispatchUnit>>) {
+    pub async fn run(self: Rc<Self>, mut from_writer: Receiver<DispatchBatch>) {
         let mut touched: Vec<usize> = Vec::new();
-        while let Ok(units) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
+        while let Ok(DispatchBatch { units, sent_us }) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
             self.arrived.set(true);
             self.durable.building(units.iter().map(|unit| unit.stored_at.0).min());
             for unit in &units {
@@ -119,6 +125,7 @@ impl Builder {
             }
             self.durable.building(None);
             self.publish(&mut touched);
+            self.times.add(crate::io::steady_us().saturating_sub(sent_us), units.len() as u64);
             self.shared.note_built(units.iter().map(|unit| u64::from(unit.len)).sum());
             self.tell(&units);
             crate::io::yield_if_due().await;
@@ -496,7 +503,7 @@ mod tests {
         appends: HelperThread,
         builder: Rc<Builder>,
         running: std::pin::Pin<Box<dyn Future<Output = ()>>>,
-        to_builder: Sender<Vec<DispatchUnit>>,
+        to_builder: Sender<DispatchBatch>,
         durable_up_to: DurableUpTo,
         _watch: Watch,
         _store: TestStore,
@@ -542,7 +549,7 @@ mod tests {
                 tags: TagsCode(0),
                 stored_at: Timestamp(stored_at),
             };
-            self.to_builder.push(vec![unit]).unwrap();
+            assert!(self.to_builder.push([unit].into_iter().collect()).is_ok());
             let cx = &mut Context::from_waker(Waker::noop());
             assert!(self.running.as_mut().poll(cx).is_pending());
             self.durable_up_to.load(Ordering::Acquire)

@@ -61,7 +61,7 @@ pub use open_error::OpenError;
 pub use opening::Opening;
 pub use outlet::Outlet;
 pub use quarantine::{DamagedRegions, Kind as RegionKind, Region, list as list_quarantine};
-pub use queues::{QueueList, QueueRegistry, QueueView, old_queues};
+pub use queues::{QueueList, QueueReader, QueueRegistry, QueueView, old_queues};
 pub use read_error::ReadError;
 pub use reader::{Found, GetResult, GetStatus, QueryResult, ShardStore};
 pub use rebuild::{RebuildPlan, Rebuilt, rebuild};
@@ -69,6 +69,8 @@ pub use scans::Reader;
 pub use shared::{
     Doubt, FlushMode, Health, LossWindow, Poison, PutFlush, ReadSettings, Shared, StageTimes, StoreSettings,
 };
-pub use submit::{LocalWake, Message, PutOutcome, PutRefusal, PutStatus, ReplyBatch, SubmitBatch, Submitter, TagsRule};
+pub use submit::{
+    LocalWake, Message, PutOutcome, PutRefusal, PutStatus, PutTimes, ReplyBatch, SubmitBatch, Submitter, TagsRule,
+};
 pub use sync_call::SyncRecord;
-pub use writer::{DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};
+pub use writer::{DispatchBatch, DispatchUnit, KeyEntry, Writer, WriterRings, WriterStart};

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{BrokenMap, SharedMap};
+use crate::metrics::Series;
 use crate::queue::first_at_or_after;
 use crate::types::{PhyOffset, QueueHandle, QueueKey, QueueOffset, ShardId};
 
@@ -62,6 +63,45 @@ pub struct QueueView {
     holding: AtomicU64,
     /// Its topic was deleted: its files are on their way out, and their names may be those of another queue's.
     gone: AtomicBool,
+    /// Slot of its topic's counters; [`NO_SLOT`].
+    series: AtomicU16,
+    readers: OnceLock<Box<QueueReader>>,
+}
+
+/// No slot was asked for yet.
+const NO_SLOT: u16 = u16::MAX;
+/// Groups of which a queue knows where they are.
+const READERS_MAX: usize = 64;
+
+/// How far a consumer group has pulled a queue, for those who look at the node; nothing depends on it.
+#[derive(Debug)]
+pub struct QueueReader {
+    group: Arc<str>,
+    /// Slot of the counters of topic and group.
+    series: u16,
+    /// The message that it is given next.
+    next: AtomicI64,
+    more: OnceLock<Box<QueueReader>>,
+}
+
+impl QueueReader {
+    pub fn group(&self) -> &Arc<str> {
+        &self.group
+    }
+
+    /// Slot of the counters of topic and group.
+    pub fn series(&self) -> u16 {
+        self.series
+    }
+
+    /// The message that it is given next.
+    pub fn next(&self) -> i64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    pub fn set_next(&self, next: i64) {
+        self.next.store(next, Ordering::Relaxed);
+    }
 }
 
 /// What of a queue leads to records that the log has no longer.
@@ -148,6 +188,8 @@ impl QueueView {
             files: ArcSwap::from_pointee(files),
             holding: AtomicU64::new(0),
             gone: AtomicBool::new(false),
+            series: AtomicU16::new(NO_SLOT),
+            readers: OnceLock::new(),
         })
     }
 
@@ -198,6 +240,42 @@ impl QueueView {
     /// Did it have messages when the store was opened?
     fn is_old(&self) -> bool {
         self.opened_at.load(Ordering::Acquire) > 0
+    }
+
+    /// Slot of its topic's counters. From any core.
+    pub fn series(&self, all: &Series) -> u16 {
+        match self.series.load(Ordering::Relaxed) {
+            NO_SLOT => {
+                let slot = all.topic(&self.key.topic);
+                self.series.store(slot, Ordering::Relaxed);
+                slot
+            }
+            slot => slot,
+        }
+    }
+
+    /// The group as a reader of this queue; nothing if there are too many already. From any core: a group is added once,
+    /// by a store that waits at most for another core's doing the same.
+    pub fn reader(&self, group: &Arc<str>, all: &Series) -> Option<&QueueReader> {
+        let mut place = &self.readers;
+        for _ in 0..READERS_MAX {
+            let reader = place.get_or_init(|| {
+                let series = all.pair(&self.key.topic, group);
+                let (next, more) = (AtomicI64::new(0), OnceLock::new());
+                Box::new(QueueReader { group: Arc::clone(group), series, next, more })
+            });
+            // Nearly always the same allocation: the directory's.
+            if Arc::ptr_eq(&reader.group, group) || reader.group == *group {
+                return Some(reader);
+            }
+            place = &reader.more;
+        }
+        None
+    }
+
+    /// The groups that have pulled from it since the start.
+    pub fn readers(&self) -> impl Iterator<Item = &QueueReader> {
+        std::iter::successors(self.readers.get(), |reader| reader.more.get()).map(|reader| &**reader)
     }
 
     pub fn files(&self) -> Arc<Vec<Arc<UnitFile>>> {
@@ -355,4 +433,26 @@ pub fn queue_dir(consumequeue: &Path, key: &QueueKey) -> PathBuf {
 /// The handle that the next queue gets.
 pub fn handle(index: usize) -> QueueHandle {
     QueueHandle(u32::try_from(index).expect("fewer than 2^32 queues"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_pull_are_known_by_name_up_to_a_bound() {
+        let series = Series::default();
+        series.set_max(100);
+        let queue = QueueView::new(QueueKey::new("T", 0), QueueHandle(0));
+        assert_eq!(queue.readers().count(), 0);
+        assert_eq!((queue.series(&series), queue.series(&series)), (1, 1));
+        let group = |number: usize| Arc::<str>::from(format!("G{number}"));
+        for number in 0..READERS_MAX {
+            queue.reader(&group(number), &series).unwrap().set_next(number as i64);
+        }
+        assert!(queue.reader(&group(READERS_MAX), &series).is_none());
+        let again = queue.reader(&group(7), &series).unwrap();
+        assert_eq!((again.next(), again.series(), &**again.group()), (7, 8, "G7"));
+        assert!(queue.readers().map(QueueReader::next).eq(0..READERS_MAX as i64));
+    }
 }

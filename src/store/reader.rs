@@ -29,7 +29,7 @@ use super::unreadable::Unreadable;
 use crate::format::record::{self, BadRecord, Header, RecordView};
 use crate::format::unit::{UNIT_LEN, Unit};
 use crate::io::{Blocking, ReadFile, Segment};
-use crate::metrics::{Counters, Traffic};
+use crate::metrics::{Counters, Series, Traffic};
 use crate::queue::{Boundary, Step, TimeSearch};
 use crate::types::{PhyOffset, QueueHandle, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
@@ -202,6 +202,11 @@ impl ShardStore {
     /// What this shard has put and got.
     pub fn traffic(&self) -> &Traffic {
         self.inner.submitter.traffic()
+    }
+
+    /// Which topics and groups are counted by name.
+    pub fn series(&self) -> &Series {
+        &self.inner.shared.series
     }
 
     pub fn counters(&self) -> &Counters {

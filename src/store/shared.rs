@@ -14,7 +14,7 @@ use super::scans::ScanPlaces;
 use crate::config::ZeroAhead;
 use crate::io::{AppendMode, LogTail, SegmentSet, SyncCall};
 use crate::log::Checksums;
-use crate::metrics::{Counters, Traffic, TrafficTotals};
+use crate::metrics::{Counters, Series, Times, Traffic, TrafficTotals, WriterTimes};
 use crate::types::PhyOffset;
 
 /// Scans that know of each other, over all cores.
@@ -267,6 +267,11 @@ pub struct Shared {
     pub counters: Counters,
     /// What each shard has put and got; one element a [`Submitter`](super::Submitter).
     pub traffic: boxcar::Vec<Arc<Traffic>>,
+    /// Which topics and groups are counted by name.
+    pub series: Series,
+    pub writer_times: WriterTimes,
+    /// From the log into the consume queues; one element a [`Builder`](super::Builder).
+    pub dispatch_times: boxcar::Vec<Arc<Times>>,
     /// Bytes of physical memory, for what counts as "in memory".
     memory_len: u64,
     pub(super) scan_places: Arc<ScanPlaces>,
@@ -302,6 +307,9 @@ impl Shared {
             flushed_stored_at: AtomicU64::new(0),
             counters: Counters::default(),
             traffic: boxcar::Vec::new(),
+            series: Series::default(),
+            writer_times: WriterTimes::default(),
+            dispatch_times: boxcar::Vec::new(),
             memory_len,
             scan_places: Arc::new(ScanPlaces::new(SCANS_MAX)),
         }
@@ -401,6 +409,11 @@ impl Shared {
     /// Puts on their way to the writer, over all shards.
     pub fn inflight_count(&self) -> u64 {
         self.inflight_count.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of them.
+    pub fn inflight_len(&self) -> u64 {
+        self.inflight_len.load(Ordering::Relaxed)
     }
 
     /// What all shards have put and got so far.

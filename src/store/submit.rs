@@ -57,6 +57,23 @@ pub struct PutOutcome {
     /// Of the first record; that of record `k` is this plus the lengths of those before it.
     pub phy: PhyOffset,
     pub record_lens: SmallVec<[u32; 1]>,
+    pub times: PutTimes,
+}
+
+/// How long each stage of one put took, in µs; the answer goes out behind them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutTimes {
+    /// When the answer was here (steady clock), and how long before that its turn's first put came in.
+    pub answered_us: u64,
+    pub took_us: u64,
+    /// The turn came in, to the writer's taking it up.
+    pub queue_us: u64,
+    /// To its being in the log.
+    pub append_us: u64,
+    /// To its being on stable storage, of who waits for that.
+    pub flush_us: u64,
+    /// The way back.
+    pub reply_us: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +147,8 @@ pub struct SubmitBatch {
     pub retires: Vec<Retire>,
     /// When its first put came in (steady clock, ms).
     pub opened_ms: u64,
+    /// When it was handed over (steady clock, µs).
+    pub submitted_us: u64,
 }
 
 impl SubmitBatch {
@@ -167,6 +186,18 @@ pub struct ReplyBatch {
     /// Tokens of [`Retire`]s, with the end of the log at that moment; nothing if the writer could not do it.
     pub retired: Vec<(u32, Option<PhyOffset>)>,
     pub spent: Option<SubmitBatch>,
+    pub times: TurnTimes,
+}
+
+/// When the puts that a [`ReplyBatch`] answers reached each stage (steady clock, µs).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TurnTimes {
+    /// The writer took their turn up.
+    pub staged_us: u64,
+    /// They were in the log; the same if they never were.
+    pub written_us: u64,
+    /// They were answered; later than that only if they waited for a flush.
+    pub sent_us: u64,
 }
 
 struct Pending {
@@ -191,7 +222,7 @@ pub struct Submitter {
 
 impl Submitter {
     pub fn new(shared: Arc<Shared>) -> Rc<Submitter> {
-        let traffic = Arc::new(Traffic::default());
+        let traffic = Arc::new(Traffic::new(shared.series.slots()));
         shared.traffic.push(Arc::clone(&traffic));
         Rc::new(Submitter {
             shared,
@@ -357,6 +388,9 @@ impl Submitter {
             }
             let mut next = self.spare.borrow_mut().pop().unwrap_or_default();
             std::mem::swap(&mut *self.batch.borrow_mut(), &mut next);
+            next.submitted_us = io::steady_us();
+            let gathered_us = next.submitted_us.saturating_sub(self.opened_us.get());
+            self.traffic.socket.add(gathered_us, next.puts.len() as u64);
             if !next.is_empty() && to_writer.push(next).is_err() {
                 return;
             }
@@ -367,13 +401,21 @@ impl Submitter {
     pub async fn run_replies(self: Rc<Self>, mut from_writer: Receiver<ReplyBatch>) {
         while let Ok(batch) = poll_fn(|cx| from_writer.poll_recv(cx)).await {
             let now_us = io::steady_us();
+            let TurnTimes { staged_us, written_us, sent_us } = batch.times;
+            let (flush_us, reply_us) = (sent_us.saturating_sub(written_us), now_us.saturating_sub(sent_us));
+            let answers = batch.replies.len() as u64;
+            if flush_us > 0 {
+                self.traffic.flush.add(flush_us, answers);
+            }
+            self.traffic.reply.add(reply_us, answers);
             for reply in batch.replies {
                 let Pending { done, record_lens, len, opened_us } =
                     self.pending.borrow_mut().remove(reply.token as usize);
                 self.shared.leave(1, len);
+                let took_us = now_us.saturating_sub(opened_us);
                 match reply.status {
                     PutStatus::Ok | PutStatus::FlushDiskTimeout => {
-                        self.traffic.note_put(record_lens.len() as u64, len, now_us.saturating_sub(opened_us));
+                        self.traffic.note_put(record_lens.len() as u64, len, took_us);
                     }
                     _ => self.traffic.note_failed_put(),
                 }
@@ -382,6 +424,14 @@ impl Submitter {
                     queue_offset: reply.queue_offset,
                     phy: reply.phy,
                     record_lens,
+                    times: PutTimes {
+                        answered_us: now_us,
+                        took_us,
+                        queue_us: staged_us.saturating_sub(opened_us),
+                        append_us: written_us.saturating_sub(staged_us),
+                        flush_us,
+                        reply_us,
+                    },
                 });
             }
             for (token, end) in batch.retired {

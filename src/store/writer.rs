@@ -17,12 +17,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::layout::Layout;
 use super::outlet::Outlet;
 use super::shared::{FlushMode, Poison, Shared};
-use super::submit::{LocalWake, Put, PutReply, PutStatus, RecordMeta, ReplyBatch, SubmitBatch, TagsRule};
+use super::submit::{LocalWake, Put, PutReply, PutStatus, RecordMeta, ReplyBatch, SubmitBatch, TagsRule, TurnTimes};
 use crate::config::ZeroAhead;
 use crate::dispatch::{Receiver, Sender};
 use crate::format::record;
@@ -64,6 +64,21 @@ pub struct DispatchUnit {
     pub stored_at: Timestamp,
 }
 
+/// What is dispatched to one shard at a time.
+#[derive(Debug, Default)]
+pub struct DispatchBatch {
+    pub units: Vec<DispatchUnit>,
+    /// When the writer sent it (steady clock, µs).
+    pub sent_us: u64,
+}
+
+/// Of a sender that does not tell when: it was always there.
+impl FromIterator<DispatchUnit> for DispatchBatch {
+    fn from_iter<I: IntoIterator<Item = DispatchUnit>>(units: I) -> DispatchBatch {
+        DispatchBatch { units: units.into_iter().collect(), sent_us: 0 }
+    }
+}
+
 /// What the index builder needs to know of one key of a stored record.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyEntry {
@@ -76,7 +91,7 @@ pub struct KeyEntry {
 pub struct WriterRings {
     pub from_shards: Vec<Receiver<SubmitBatch>>,
     pub replies: Vec<Sender<ReplyBatch>>,
-    pub dispatch: Vec<Sender<Vec<DispatchUnit>>>,
+    pub dispatch: Vec<Sender<DispatchBatch>>,
     /// To the one index builder.
     pub keys: Sender<Vec<KeyEntry>>,
 }
@@ -97,7 +112,7 @@ pub struct Writer {
     /// Batches taken out of the rings but not yet into a turn.
     gathered: RefCell<VecDeque<(usize, SubmitBatch)>>,
     replies: Vec<Outlet<ReplyBatch>>,
-    dispatch: Vec<Outlet<Vec<DispatchUnit>>>,
+    dispatch: Vec<Outlet<DispatchBatch>>,
     keys: Outlet<Vec<KeyEntry>>,
     end: RefCell<LogEnd>,
     counters: RefCell<QueueCounters>,
@@ -140,6 +155,8 @@ pub struct Writer {
     /// A held put has come that no flush is under way for.
     flush_soon: LocalWake,
     stages: RefCell<Stages>,
+    /// Puts in the log that no flush has begun to cover.
+    unflushed_puts: Cell<u64>,
 }
 
 struct Prepared {
@@ -207,6 +224,7 @@ enum Shown {
 struct Group {
     end: PhyOffset,
     waiter: Option<WaiterId>,
+    times: TurnTimes,
     /// When who waits gets an answer at the latest (steady ms).
     deadline_ms: u64,
     /// Its write flushes it as well: what is late then is a flush.
@@ -251,6 +269,8 @@ struct Staged {
     end: PhyOffset,
     pieces: Vec<Piece>,
     group: Group,
+    /// Puts that got their place.
+    puts: u64,
     /// When the turn waits for a segment no longer (steady ms).
     segment_deadline_ms: u64,
     /// Answers that do not wait for a flush, by shard.
@@ -360,6 +380,7 @@ impl Writer {
             zeroing: Cell::new(None),
             zeroing_done: LocalWake::default(),
             stages: RefCell::default(),
+            unflushed_puts: Cell::new(0),
             shared,
             layout,
             blocking,
@@ -476,16 +497,17 @@ impl Writer {
             self.answer_all(batches, PutStatus::ServiceNotAvailable);
             return;
         }
-        let Staged { start, end, pieces, mut group, immediate, refused, .. } = self.stage(batches).await;
-        self.send_replies(refused);
+        let Staged { start, end, pieces, mut group, puts, immediate, refused, .. } = self.stage(batches).await;
+        let mut times = group.times;
+        self.send_replies(refused, times);
         if pieces.is_empty() {
-            self.send_replies(immediate);
+            self.send_replies(immediate, times);
             return;
         }
         if self.shared.is_poisoned() {
             // A flush failed while this turn waited for its segment.
-            self.send_replies(group.waiting.into_iter().map(failed).collect());
-            self.send_replies(immediate.into_iter().map(failed).collect());
+            self.send_replies(group.waiting.into_iter().map(failed).collect(), times);
+            self.send_replies(immediate.into_iter().map(failed).collect(), times);
             return;
         }
         let waiter = group.waiter.map(|id| (id, group.deadline_ms));
@@ -500,28 +522,37 @@ impl Writer {
                 && pieces.iter().all(|piece| piece.file.writes_durably())
         };
         group.write_flushes = durable;
+        let began_us = crate::io::steady_us();
+        if durable {
+            // What the write takes is the flush.
+            group.times.written_us = began_us;
+        }
         self.groups.borrow_mut().push_back(group);
         let appended = Event::Appended { end, waiter, at_ms: crate::io::steady_ms() };
         let mut flush_to = if durable { self.step(appended) } else { None };
-        let began = Instant::now();
         let written = self.write(pieces, durable).await;
         if let Err(error) = &written {
             self.poison("write", self.current_file().path(), error);
         }
         if self.shared.is_poisoned() {
-            self.send_replies(immediate.into_iter().map(failed).collect());
+            self.send_replies(immediate.into_iter().map(failed).collect(), times);
             return;
         }
-        let took = began.elapsed();
-        self.stages.borrow_mut().record(if durable { Stage::Flush } else { Stage::Append }, took);
+        let written_us = crate::io::steady_us();
+        (times.written_us, times.sent_us) = (written_us, written_us);
+        let took_us = written_us - began_us;
+        self.unflushed_puts.set(self.unflushed_puts.get() + puts);
         if durable {
-            self.shared.note_flush(took)
+            self.note_flush(took_us);
         } else {
-            self.shared.note_write(took)
+            let took = Duration::from_micros(took_us);
+            self.stages.borrow_mut().record(Stage::Append, took);
+            self.shared.note_write(took);
+            self.shared.writer_times.append.add(took_us, puts);
         }
         self.shared.set_appended(end);
-        self.show_written(end);
-        self.send_replies(immediate);
+        self.show_written(end, written_us);
+        self.send_replies(immediate, times);
         // Not before the write is done: a flush that begins meanwhile must not count these bytes as covered.
         flush_to = match flush_to {
             Some(to) => self.flushed(to),
@@ -547,7 +578,8 @@ impl Writer {
     async fn stage(&self, mut batches: VecDeque<(usize, SubmitBatch)>) -> Staged {
         let settings = &self.shared.settings;
         let shards = self.replies.len();
-        let now_ms = crate::io::steady_ms();
+        let now_us = crate::io::steady_us();
+        let now_ms = now_us / 1000;
         let start = self.end.borrow().at();
         let stored_at = self.end.borrow_mut().stored_at(crate::io::now());
         let oldest_ms = batches.iter().map(|(_, batch)| batch.opened_ms).min().unwrap_or(0);
@@ -562,9 +594,11 @@ impl Writer {
             segment_deadline_ms: arrived_ms + PREPARE_LIMIT_MS,
             immediate: (0..shards).map(|_| ReplyBatch::default()).collect(),
             refused: (0..shards).map(|_| ReplyBatch::default()).collect(),
+            puts: 0,
             group: Group {
                 end: start,
                 waiter: None,
+                times: TurnTimes { staged_us: now_us, written_us: now_us, sent_us: now_us },
                 deadline_ms: arrived_ms + settings.sync_timeout_ms,
                 write_flushes: false,
                 written: false,
@@ -577,9 +611,12 @@ impl Writer {
         let queued: usize = batches.iter().map(|(_, batch)| batch.puts.len()).sum();
         self.shared.set_turn_opened(oldest_ms);
         self.stages.borrow_mut().record_count(queued);
+        let counts = &self.shared.writer_times;
+        counts.turn_puts.add(queued as u64, 1);
         let only = batches.len() == 1;
         'batches: while let Some((shard, mut batch)) = batches.pop_front() {
             let waited_ms = now_ms.saturating_sub(batch.opened_ms);
+            counts.queue.add(now_us.saturating_sub(batch.submitted_us), batch.puts.len() as u64);
             let mut records = std::mem::take(&mut batch.records);
             let mut bytes = std::mem::take(&mut batch.bytes);
             let whole = only
@@ -774,6 +811,7 @@ impl Writer {
         }
         self.waiting_count.set(self.waiting_count.get() + last.keys.len() - keys_before);
         self.end.borrow_mut().advance(phy, u64::from(put.len));
+        staged.puts += 1;
         let reply = PutReply { token: put.token, status: PutStatus::Ok, queue_offset: first, phy };
         if put.wait {
             staged.group.waiting[shard].replies.push(reply);
@@ -843,7 +881,7 @@ impl Writer {
                 let files = self.files.borrow();
                 files.iter().filter(|f| f.start() < to && f.start().advance(segment_len) > from).cloned().collect()
             };
-            let began = Instant::now();
+            let began_us = crate::io::steady_us();
             for file in files {
                 if let Err(error) = file.sync().await {
                     self.poison("sync", file.path(), &error);
@@ -853,9 +891,21 @@ impl Writer {
             if self.shared.is_poisoned() {
                 return;
             }
-            self.stages.borrow_mut().record(Stage::Flush, began.elapsed());
-            self.shared.note_flush(began.elapsed());
+            self.note_flush(crate::io::steady_us() - began_us);
             next = self.flushed(to);
+        }
+    }
+
+    /// Counts a flush that covers everything written so far.
+    fn note_flush(&self, took_us: u64) {
+        let took = Duration::from_micros(took_us);
+        self.stages.borrow_mut().record(Stage::Flush, took);
+        self.shared.note_flush(took);
+        let counts = &self.shared.writer_times;
+        counts.flush.add(took_us, 1);
+        let puts = self.unflushed_puts.take();
+        if puts > 0 {
+            counts.flush_puts.add(puts, 1);
         }
     }
 
@@ -897,7 +947,7 @@ impl Writer {
     }
 
     /// The group that ends at `end` is in the page cache: on an async node readers may see it, but for what it holds.
-    fn show_written(&self, end: PhyOffset) {
+    fn show_written(&self, end: PhyOffset, now_us: u64) {
         let is_async = self.shared.settings.flush == FlushMode::Async;
         if is_async {
             self.shared.set_confirm(end);
@@ -906,6 +956,9 @@ impl Writer {
         let Some(at) = groups.iter().rposition(|group| group.end == end) else { return };
         let group = &mut groups[at];
         group.written = true;
+        if !group.write_flushes {
+            group.times.written_us = now_us;
+        }
         let mut open = std::mem::take(&mut group.open);
         let mut held_count = group.held.count();
         let needed = held_count > 0 || group.waiter.is_some();
@@ -923,7 +976,7 @@ impl Writer {
             groups.remove(at);
         }
         drop(groups);
-        self.dispatch(open);
+        self.dispatch(open, now_us);
         self.give_out_keys();
     }
 
@@ -932,23 +985,24 @@ impl Writer {
         if self.shared.settings.flush == FlushMode::Sync {
             self.shared.set_confirm(to);
         }
+        let sent_us = crate::io::steady_us();
         loop {
             let mut groups = self.groups.borrow_mut();
             let Some(group) = groups.pop_front_if(|group| group.written && group.end <= to) else { break };
             drop(groups);
             self.held_units.set(self.held_units.get() - group.held.count());
-            self.dispatch(group.held);
-            self.send_replies(group.waiting);
+            self.dispatch(group.held, sent_us);
+            self.send_replies(group.waiting, TurnTimes { sent_us, ..group.times });
         }
         self.give_out_keys();
         self.shown.wake();
     }
 
-    fn dispatch(&self, derived: Derived) {
+    fn dispatch(&self, derived: Derived, sent_us: u64) {
         for (outlet, units) in self.dispatch.iter().zip(derived.units) {
             if !units.is_empty() {
                 self.shared.note_dispatched(units.iter().map(|unit| u64::from(unit.len)).sum());
-                outlet.send(units);
+                outlet.send(DispatchBatch { units, sent_us });
             }
         }
     }
@@ -967,19 +1021,22 @@ impl Writer {
         }
     }
 
-    fn send_replies(&self, batches: Vec<ReplyBatch>) {
-        for (outlet, batch) in self.replies.iter().zip(batches) {
+    fn send_replies(&self, batches: Vec<ReplyBatch>, times: TurnTimes) {
+        for (outlet, mut batch) in self.replies.iter().zip(batches) {
             if !batch.replies.is_empty() || !batch.retired.is_empty() || batch.spent.is_some() {
+                batch.times = times;
                 outlet.send(batch);
             }
         }
     }
 
     fn answer_all(&self, batches: VecDeque<(usize, SubmitBatch)>, status: PutStatus) {
+        let now_us = crate::io::steady_us();
+        let times = TurnTimes { staged_us: now_us, written_us: now_us, sent_us: now_us };
         for (shard, batch) in batches {
             let replies = batch.puts.iter().map(|put| refusal(put, status)).collect();
             let retired = batch.retires.iter().map(|retire| (retire.token, None)).collect();
-            self.replies[shard].send(ReplyBatch { replies, retired, spent: Some(batch) });
+            self.replies[shard].send(ReplyBatch { replies, retired, spent: Some(batch), times });
         }
     }
 
@@ -1009,8 +1066,10 @@ impl Writer {
         // What they are of is shown to nobody any more.
         self.waiting_keys.take();
         self.waiting_count.set(0);
+        let sent_us = crate::io::steady_us();
         for group in groups {
-            self.send_replies(group.waiting.into_iter().map(failed).collect());
+            let times = TurnTimes { sent_us, ..group.times };
+            self.send_replies(group.waiting.into_iter().map(failed).collect(), times);
         }
     }
 
@@ -1119,9 +1178,9 @@ impl Writer {
                 reply.status = status;
                 self.shared.counters.flush_timeouts.add(1);
             }
-            overdue.push(waiting);
+            overdue.push((waiting, TurnTimes { sent_us: crate::io::steady_us(), ..group.times }));
         }
-        overdue.into_iter().for_each(|waiting| self.send_replies(waiting));
+        overdue.into_iter().for_each(|(waiting, times)| self.send_replies(waiting, times));
     }
 
     fn bounce_expired(&self, now_ms: u64, limit: u64) {

@@ -76,6 +76,7 @@ impl Node {
         ];
         let small = [
             ("net.vip", "false"),
+            ("metrics.listen", "\"off\""),
             ("store.commitlog_file_size", "\"16MiB\""),
             ("store.consumequeue_file_size", "60000"),
             ("store.index_slots", "5000"),
@@ -99,7 +100,8 @@ impl Node {
         fs::write(dir.path().join("kerolox.toml"), settings).expect("the node's settings");
         let (broker, name_server) = (free_address_with_vip(), free_address());
         let mut program = program(dir.path());
-        program.args(["--listen", &broker.to_string(), "--namesrv", &name_server.to_string()]).args(flags);
+        program.args(["--listen", &broker.to_string(), "--namesrv", &name_server.to_string()]);
+        program.args(["--set", "metrics.listen=off"]).args(flags);
         let child = program.spawn().expect("the built node starts");
         let mut node = Node { child, dir, broker, name_server };
         node.wait_until_ready(0);

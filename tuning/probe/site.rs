@@ -7,12 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::io::disk_usage;
-use crate::tuning::Host;
-
-/// Files of these are in memory and never on stable storage.
-const IN_MEMORY: [&str; 4] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"];
-/// Files of these are on another machine, or wherever a program puts them.
-const REMOTE: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "virtiofs", "fuse"];
+use crate::tuning::{Host, place};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
@@ -44,8 +39,8 @@ impl Site {
         let dir = dir.canonicalize()?;
         let usage = disk_usage(&dir)?;
         let host = Host::look(Path::new("/"), &dir, 0, 0);
-        let place = host.place()?;
-        let caches = place.disks().filter_map(|disk| {
+        let found = host.place()?;
+        let caches = found.disks().filter_map(|disk| {
             let cache = host.value(format!("/sys/block/{}/queue/write_cache", disk.name)).ok()??;
             Some(format!("{}: {cache}", disk.name))
         });
@@ -53,10 +48,10 @@ impl Site {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().and_then(|load| load.parse::<f64>().ok()).unwrap_or_default();
         Ok(Site {
-            file_system: place.mount.file_system.clone(),
-            source: place.mount.source.display().to_string(),
-            mounted_at: place.mount.point.clone(),
-            mount_options: place.mount.options.join(","),
+            file_system: found.mount.file_system.clone(),
+            source: found.mount.source.display().to_string(),
+            mounted_at: found.mount.point.clone(),
+            mount_options: found.mount.options.join(","),
             write_cache: (!caches.is_empty()).then(|| caches.join(", ")),
             size: usage.used + usage.available,
             available: usage.available,
@@ -69,11 +64,11 @@ impl Site {
     }
 
     pub fn is_in_memory(&self) -> bool {
-        IN_MEMORY.contains(&self.file_system.as_str())
+        place::is_in_memory(&self.file_system)
     }
 
     pub fn is_remote(&self) -> bool {
-        REMOTE.iter().any(|name| self.file_system == *name || self.file_system.starts_with("fuse."))
+        place::is_remote(&self.file_system)
     }
 }
 
@@ -84,7 +79,7 @@ mod tests {
     #[test]
     fn this_machine_tells_where_its_folders_lie() {
         let site = Site::look(Path::new("/dev/shm")).unwrap();
-        assert!(site.is_in_memory(), "{site:?}");
+        assert!(site.is_in_memory() && site.mounted_at == Path::new("/dev/shm"), "{site:?}");
         let dir = tempfile::tempdir().unwrap();
         let site = Site::look(dir.path()).unwrap();
         assert!(site.cores > 0 && !site.kernel.is_empty() && site.size >= site.available, "{site:?}");

@@ -11,7 +11,8 @@
 //! behind. What a loss of power takes is what arrived in one interval, in the flush before the look and in the flush itself:
 //! window = interval + 2 × flush p99 of what an interval gathers.
 //!
-//! The hop is the probe's round trip over loopback and two wake-ups; the writer and the shard each sleep when idle.
+//! The hop is the probe's round trip over loopback and two wake-ups (the writer and the shard each sleep when idle), and the
+//! node's own work, which no probe can measure: [`NODE`].
 
 use crate::io::{AppendMode, SyncCall};
 use crate::tuning::probe::{FlushCell, Hop, Probe};
@@ -22,6 +23,10 @@ pub(super) const RECORD_EXTRA_LEN: f64 = 200.0;
 pub(super) const DERIVED_LEN: f64 = 44.0;
 /// The part of what the probe could do that a plan may ask for: the rest is for the node's own work, reads and neighbours.
 pub(super) const PLANNED_PART: f64 = 0.7;
+/// The node's own part of a send, µs: frames and headers, io_uring, rings. What remained of a lone message's time (one
+/// connection, one send at a time, 1 KiB, JSON header) on a virtual machine with two cores once loopback, wake-ups and append
+/// were taken off. Other machines differ; `kerolox-bench` tells.
+pub(super) const NODE: Latency = Latency { p50: 100.0, p99: 300.0 };
 /// What the node's writer takes into one batch at most.
 const BATCH_COUNT_MAX: f64 = 8192.0;
 const BATCH_LEN_MAX: f64 = (4 << 20) as f64;
@@ -188,7 +193,7 @@ impl Latency {
     pub(super) fn of_hop(hop: &Hop, spins: bool) -> Latency {
         let wake =
             if spins { Latency { p50: 0.0, p99: 0.0 } } else { Latency { p50: hop.wake.p50_us, p99: hop.wake.p99_us } };
-        Latency { p50: hop.echo.p50_us + wake.p50, p99: hop.echo.p99_us + wake.p99 }
+        Latency { p50: hop.echo.p50_us + wake.p50 + NODE.p50, p99: hop.echo.p99_us + wake.p99 + NODE.p99 }
     }
 
     pub(super) fn sync(hop: Latency, group: &Group) -> Latency {

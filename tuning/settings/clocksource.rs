@@ -17,7 +17,7 @@ const FAST: [&str; 5] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arc
 
 fn look(host: &Host) -> io::Result<Vec<Finding>> {
     let path = format!("{DIR}/current_clocksource");
-    let Some(found) = host.value(&path)? else { return Ok(SETTING.absent("this kernel does not tell")) };
+    let Some(found) = host.value(&path)? else { return Ok(SETTING.absent("not to be seen here")) };
     let offered = host.text(format!("{DIR}/available_clocksource"))?.unwrap_or_default();
     let offered: Vec<&str> = offered.split_whitespace().collect();
     let finding = SETTING.fine("", &found, FAST.join(", "));

@@ -46,7 +46,7 @@ fn look(host: &Host) -> io::Result<Vec<Finding>> {
     if changes.is_empty() {
         return Ok(vec![SETTING.fine("", "no deep state in use", wanted)]);
     }
-    // The option counts from zero: the time that a wake-up may take.
+    // It means this latency and those above.
     let fix = format!("cpupower idle-set --disable-by-latency {}", WAKE_US_MAX + 1);
     Ok(vec![SETTING.fine("", deep.join(", "), wanted).with_changes(Severity::Hint, changes).told(fix)])
 }

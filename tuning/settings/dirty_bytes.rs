@@ -35,7 +35,7 @@ fn look(host: &Host) -> io::Result<Vec<Finding>> {
         host.number(BYTES)?,
         host.number(RATIO)?,
     ) else {
-        return Ok(SETTING.absent("this kernel does not tell"));
+        return Ok(SETTING.absent("not to be seen here"));
     };
     let share = memory * 1024 * OWN_RATIO / 100;
     let least = LEAST.min(share);

@@ -18,7 +18,7 @@ const BESIDE_FILES: u64 = 4096;
 const LEAST_NEW: u64 = 262_144;
 
 fn look(host: &Host) -> io::Result<Vec<Finding>> {
-    let Some(found) = host.number(PATH)? else { return Ok(SETTING.absent("this kernel has none")) };
+    let Some(found) = host.number(PATH)? else { return Ok(SETTING.absent("not to be seen here")) };
     let files = files(host, host.data())?;
     // The writer maps a segment beside the readers, and the store grows.
     let needed = 2 * files + BESIDE_FILES;

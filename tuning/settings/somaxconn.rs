@@ -18,7 +18,7 @@ const LEAST: u64 = 1024;
 const WANTED: &str = "4096";
 
 fn look(host: &Host) -> io::Result<Vec<Finding>> {
-    let Some(found) = host.number(PATH)? else { return Ok(SETTING.absent("this kernel has none")) };
+    let Some(found) = host.number(PATH)? else { return Ok(SETTING.absent("not to be seen here")) };
     let finding = SETTING.fine("", found, format!("at least {LEAST}"));
     if found >= LEAST {
         return Ok(vec![finding]);

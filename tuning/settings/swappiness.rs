@@ -15,7 +15,7 @@ const PATH: &str = "/proc/sys/vm/swappiness";
 const MOST: u64 = 10;
 
 fn look(host: &Host) -> io::Result<Vec<Finding>> {
-    let Some(found) = host.number(PATH)? else { return Ok(SETTING.absent("this kernel has none")) };
+    let Some(found) = host.number(PATH)? else { return Ok(SETTING.absent("not to be seen here")) };
     // The first line has the names of the columns.
     if host.text("/proc/swaps")?.unwrap_or_default().lines().count() < 2 {
         return Ok(vec![SETTING.fine("", format!("{found}, and no swap"), "any without swap")]);

@@ -112,6 +112,16 @@ impl Members {
         ids
     }
 
+    /// Connections of each consumer group, in the order of their names.
+    pub(super) fn consumer_counts(&self) -> BTreeMap<&str, u64> {
+        self.consumers.groups.iter().map(|(group, members)| (&**group, members.len() as u64)).collect()
+    }
+
+    /// Connections in producer groups, once for each group.
+    pub(super) fn producer_count(&self) -> u64 {
+        self.producers.groups.values().map(|members| members.len() as u64).sum()
+    }
+
     fn drop_deserted(&mut self, group: &str) {
         if !self.consumers.groups.contains_key(group) && self.subscriptions.contains_key(group) {
             Arc::make_mut(&mut self.subscriptions).remove(group);

@@ -28,6 +28,7 @@ use crate::wire::registration::BrokerRegistration;
 use crate::wire::{BodyError, Command, ConnId, FieldError, Response};
 
 mod attributes;
+mod census;
 mod groups;
 mod kv_config;
 mod locks;
@@ -37,6 +38,7 @@ mod offsets;
 mod registration;
 mod topics;
 
+pub use census::{Census, OTHER_NAME, Reading};
 pub use groups::NoGroup;
 pub use kv_config::KvConfig;
 pub use registration::{NameServerRequest, RegistrationTooLong};

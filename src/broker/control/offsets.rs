@@ -32,6 +32,11 @@ impl ConsumerOffsets {
         ConsumerOffsets { file, updates: 0, count }
     }
 
+    /// By key of topic and group, then by queue id.
+    pub(super) fn table(&self) -> &BTreeMap<String, BTreeMap<i32, i64>> {
+        &self.file.table
+    }
+
     /// The queue offset that `group` wants next.
     pub(super) fn get(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
         self.file.table.get(&consumer_offset_key(topic, group))?.get(&queue_id).copied()

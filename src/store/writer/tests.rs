@@ -127,7 +127,7 @@ struct Bench {
     submitter: Rc<Submitter>,
     queues: Vec<Arc<QueueView>>,
     tasks: Vec<Task>,
-    units: Receiver<Vec<DispatchUnit>>,
+    units: Receiver<DispatchBatch>,
     keys: Receiver<Vec<KeyEntry>>,
     /// What the index got, in its order.
     indexed: Vec<PhyOffset>,
@@ -232,8 +232,8 @@ impl Bench {
         let cx = &mut Context::from_waker(Waker::noop());
         for _ in 0..16 {
             self.tasks.retain_mut(|task| task.as_mut().poll(cx).is_pending());
-            while let Some(units) = self.units.pop() {
-                self.shown.extend(units.iter().map(|unit| (unit.queue.0, unit.queue_offset.0)));
+            while let Some(batch) = self.units.pop() {
+                self.shown.extend(batch.units.iter().map(|unit| (unit.queue.0, unit.queue_offset.0)));
             }
             while let Some(keys) = self.keys.pop() {
                 self.indexed.extend(keys.iter().map(|entry| entry.phy));

@@ -113,6 +113,7 @@ class Kerolox(Node):
             "broker.name": BROKER_NAME,
             "net.listen": self.broker,
             "nameserver.embedded": self.name_server,
+            "metrics.listen": "off",
             "store.root": self.store,
             "store.append": append,
             "store.commitlog_file_size": sizes.commitlog_file,
