@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::cli::{self, LoadArgs};
 use crate::load::{Failure, Target};
 use crate::machine::{MachineArgs, process_at};
-use crate::measure::{Stop, is_clean, measure, write_json};
+use crate::measure::{Stop, check_files, is_clean, measure, say, write_json};
 use crate::report::{self, Axis, Dot, DotChart, Markup, Run, Scale, Stroke, count, legend, ratio};
 use crate::result::RunResult;
 use ratios::Row;
@@ -101,7 +101,8 @@ pub fn run(args: &Args) -> ExitCode {
     if let Err(why) = args.load.plan(Target::Broker(a.address().to_owned()), a.label(), None) {
         return cli::usage(&why);
     }
-    match rounds(args, &a, &b).and_then(|comparison| written(args, a.label(), b.label(), comparison)) {
+    let comparison = check_files(&[&args.json, &args.html]).and_then(|()| rounds(args, &a, &b));
+    match comparison.and_then(|comparison| written(args, a.label(), b.label(), comparison)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(cli::EXIT_ERRORS),
         Err(stop) => stop.tell(),
@@ -148,7 +149,7 @@ fn turn(args: &Args, side: &Side) -> Result<RunResult, Stop> {
 
 /// Prints the table and writes what was asked for; whether every message was sent and answered with success.
 fn written(args: &Args, a: &str, b: &str, comparison: Comparison) -> Result<bool, Stop> {
-    print!("{}", table(a, b, &comparison));
+    let said = say(&table(a, b, &comparison));
     if let Some(path) = &args.json {
         write_json(path, &comparison)?;
     }
@@ -156,6 +157,7 @@ fn written(args: &Args, a: &str, b: &str, comparison: Comparison) -> Result<bool
     if let Some(path) = &args.html {
         report::write(path, &page(a, b, comparison)?)?;
     }
+    said?;
     Ok(clean)
 }
 

@@ -10,9 +10,9 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::cli::{self, LoadArgs, TargetArgs};
-use crate::load::{Pace, Plan, Rate};
+use crate::load::{Pace, Plan, Rate, stop};
 use crate::machine::{MachineArgs, process_of};
-use crate::measure::{Stop, is_clean, measure, write_json};
+use crate::measure::{Stop, check_files, is_clean, measure, say, write_json};
 use crate::report::{
     self, Axis, Kind, Line, LineChart, Marks, Markup, PERCENTILES, Run, Scale, Stroke, at, count, legend, ms,
     percentile, rate, rate_of,
@@ -31,10 +31,11 @@ First a closed loop of --depth requests on each connection finds the highest thr
 that is held: no message failed, every message left, --held-percent of the rate came, and p99 stayed in --held-p99-ms.
 A rate that was not held is followed by one 10 % lower; one that was, by the middle between it and the last that was not.
 At last each step runs at its share of the highest rate that was held. Every run takes --warmup and --duration.
+Ctrl-C ends it with the steps that are done.
 
 Exit codes:
   0  done, every message of the steps answered with success
-  1  failed: the broker cannot be reached or is gone, no rate was held, a file cannot be written
+  1  failed: the broker cannot be reached or is gone, no rate was held, a file cannot be written; or stopped
   2  wrong usage; trying again without a change cannot help
   3  done, but some messages of a step failed or could not be sent in time
 
@@ -91,6 +92,9 @@ struct Ladder {
     closed: Option<RunResult>,
     tries: Vec<Try>,
     steps: Vec<Step>,
+    /// Why there are no more steps, if there should be.
+    #[serde(skip)]
+    cut: Option<Stop>,
 }
 
 #[derive(Debug, Serialize)]
@@ -129,7 +133,8 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(plan) => return cli::usage(&format!("--workload {} has no rate; a ladder must send", plan.workload)),
         Err(why) => return cli::usage(&why),
     };
-    match climb(args, &plan).and_then(|ladder| written(args, ladder)) {
+    let ladder = check_files(&[&args.json, &args.html]).and_then(|()| climb(args, &plan));
+    match ladder.and_then(|ladder| written(args, ladder)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(cli::EXIT_ERRORS),
         Err(stop) => stop.tell(),
@@ -137,7 +142,11 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 fn climb(args: &Args, plan: &Plan) -> Result<Ladder, Stop> {
-    let run = |plan: &Plan| measure(plan, &args.machine, &mut |_| {});
+    // A run that was stopped is no run of its length.
+    let run = |plan: &Plan| match measure(plan, &args.machine, &mut |_| {}) {
+        Ok(_) if stop::is_wanted() => Err(Stop::from("stopped".to_owned())),
+        result => Ok(result?),
+    };
     let (mut closed, mut tries) = (None, Vec::new());
     let maximum = match args.maximum {
         Some(maximum) => maximum,
@@ -164,10 +173,17 @@ fn climb(args: &Args, plan: &Plan) -> Result<Ladder, Stop> {
         let rate = whole(maximum * percent / 100.0);
         eprintln!("step {percent} %: {}/s", self::rate(rate));
         let name = if args.label.is_empty() { String::new() } else { format!("{}, ", args.label) };
-        let result = run(&at_rate(plan, rate, format!("{name}{percent} %, {}/s", self::rate(rate))))?;
-        steps.push(Step { percent, rate, result });
+        match run(&at_rate(plan, rate, format!("{name}{percent} %, {}/s", self::rate(rate)))) {
+            Ok(result) => steps.push(Step { percent, rate, result }),
+            // The steps before it took their time, and are as good as ever.
+            Err(stop) if !steps.is_empty() => {
+                let cut = Some(stop.during(format_args!("step {percent} %")));
+                return Ok(Ladder { version: env!("CARGO_PKG_VERSION"), maximum, closed, tries, steps, cut });
+            }
+            Err(stop) => return Err(stop),
+        }
     }
-    Ok(Ladder { version: env!("CARGO_PKG_VERSION"), maximum, closed, tries, steps })
+    Ok(Ladder { version: env!("CARGO_PKG_VERSION"), maximum, closed, tries, steps, cut: None })
 }
 
 /// A rate that can be said and typed, unless it is tiny.
@@ -230,8 +246,9 @@ impl Search {
 }
 
 /// Prints the table and writes what was asked for; whether every message of the steps was sent and answered.
-fn written(args: &Args, ladder: Ladder) -> Result<bool, Stop> {
-    print!("{}", table(&ladder));
+fn written(args: &Args, mut ladder: Ladder) -> Result<bool, Stop> {
+    let said = say(&table(&ladder));
+    let cut = ladder.cut.take();
     if let Some(path) = &args.json {
         write_json(path, &ladder)?;
     }
@@ -244,7 +261,8 @@ fn written(args: &Args, ladder: Ladder) -> Result<bool, Stop> {
         let title = format!("Ladder {}", args.label);
         report::write(path, &report::of_runs(title.trim(), first, &runs?))?;
     }
-    Ok(clean)
+    said?;
+    cut.map_or(Ok(clean), Err)
 }
 
 /// Latency over the rate: where the curves turn up is where the broker has had enough.
@@ -363,7 +381,7 @@ mod tests {
     fn the_table_has_a_line_for_each_step_under_its_maximum() {
         let steps = [25.0, 95.0].map(|percent| Step { percent, rate: percent * 40.0, result: result("x", 1.0) });
         let closed = Some(result("x", 1.0));
-        let ladder = Ladder { version: "0", maximum: 4000.0, closed, tries: vec![], steps: steps.into() };
+        let ladder = Ladder { version: "0", maximum: 4000.0, closed, tries: vec![], steps: steps.into(), cut: None };
         let text = table(&ladder);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(section(&ladder).finish().matches("<polyline").count(), 2 * PERCENTILES.len());

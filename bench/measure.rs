@@ -1,7 +1,9 @@
 //! Carrying out a load: watched on the terminal, and with the machine in its result.
 
 use std::fmt;
-use std::path::Path;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -41,6 +43,41 @@ pub fn measure(plan: &Plan, machine: &MachineArgs, observer: &mut dyn FnMut(Even
 /// Whether every message was sent and answered with success.
 pub fn is_clean(result: &RunResult) -> bool {
     result.errors.is_empty() && result.never_sent == 0
+}
+
+/// Whether the files of an answer can be written, asked before the load: what took hours is not to end in a wrong path.
+/// Leaves no file behind that was not there.
+///
+/// # Errors
+/// Names the first that cannot be written.
+pub fn check_files(files: &[&Option<PathBuf>]) -> Result<(), Stop> {
+    for path in files.iter().filter_map(|path| path.as_deref()) {
+        let found = fs::metadata(path);
+        // A pipe may have a reader who takes an end for the end.
+        if found.as_ref().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            continue;
+        }
+        let opened = OpenOptions::new().append(true).create(true).open(path);
+        opened.map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+        if found.is_err() {
+            _ = fs::remove_file(path);
+        }
+    }
+    Ok(())
+}
+
+/// Writes to standard output. Whoever reads no further has seen enough.
+///
+/// # Errors
+/// Says why it cannot be written.
+pub fn say(text: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("standard output cannot be written: {error}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Writes an answer as JSON.

@@ -1,16 +1,14 @@
 //! `kerolox-bench run`: one load, one result.
 
-use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use hdrhistogram::Histogram;
 
 use crate::cli::{self, LoadArgs, TargetArgs};
-use crate::load::{self, Event, Extent, Failure, Plan, Target, Workload};
+use crate::load::{self, Event, Extent, Failure, Plan, Target, Workload, stop};
 use crate::machine::{Machine, MachineArgs, process_of};
-use crate::measure::load_watched;
+use crate::measure::{Stop, check_files, is_clean, load_watched, say, write_json};
 use crate::result::{Ceiling, RunResult};
 use crate::sink::Started;
 use crate::{hgrm, table};
@@ -65,28 +63,45 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(plan) => plan,
         Err(why) => return cli::usage(&why),
     };
-    let machine = Machine::look(&args.machine, &plan);
+    match answer(args, &plan) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(cli::EXIT_ERRORS),
+        Err(stop) => stop.tell(),
+    }
+}
+
+/// Carries it out; whether every message was sent and answered with success.
+fn answer(args: &Args, plan: &Plan) -> Result<bool, Stop> {
+    let hgrm = args.hgrm.as_ref().map(|base| hgrm::path(base, "publish"));
+    check_files(&[&args.json, &hgrm])?;
+    let machine = Machine::look(&args.machine, plan);
     let mut sums = Sums::default();
-    let mut result = match measure(&plan, &mut sums) {
-        Ok(result) => result,
-        Err(failure) => return cli::failed(&failure),
-    };
+    let mut result = measure(plan, &mut sums)?;
     result.machine = machine.to_json();
-    if args.sink {
-        match ceiling(&plan, args.sink_core) {
-            Ok(ceiling) => result.sink = Some(ceiling),
-            Err(failure) => return cli::failed(&failure),
+    // What was measured is told whatever becomes of the sink.
+    let ceiling = match args.sink {
+        true if stop::is_wanted() => {
+            eprintln!("kerolox-bench: stopped, so the sink was not measured");
+            Ok(None)
+        }
+        true => ceiling(plan, args.sink_core).map(Some),
+        false => Ok(None),
+    };
+    let ceiling = ceiling.map(|found| result.sink = found);
+    let said = say(&table::text(&result));
+    if let Some(path) = &args.json {
+        write_json(path, &result)?;
+    }
+    if let Some(base) = &args.hgrm {
+        for (kind, histogram) in sums.kinds().into_iter().filter(|(_, histogram)| !histogram.is_empty()) {
+            let path = hgrm::path(base, kind);
+            hgrm::write_file(&path, histogram)
+                .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
         }
     }
-    let written = print(&result).and_then(|()| write(args, &result, &sums));
-    match written {
-        Err(why) => {
-            eprintln!("kerolox-bench: {why}");
-            ExitCode::from(cli::EXIT_FAILURE)
-        }
-        Ok(()) if result.errors.is_empty() && result.never_sent == 0 => ExitCode::SUCCESS,
-        Ok(()) => ExitCode::from(cli::EXIT_ERRORS),
-    }
+    said?;
+    ceiling.map_err(|failure| Stop::from(failure).during("the sink"))?;
+    Ok(is_clean(&result))
 }
 
 /// The same load against a sink in a process of its own.
@@ -152,28 +167,4 @@ fn measure(plan: &Plan, sums: &mut Sums) -> Result<RunResult, Failure> {
             }
         }
     })
-}
-
-fn print(result: &RunResult) -> Result<(), String> {
-    match io::stdout().write_all(table::text(result).as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("standard output cannot be written: {error}"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn write(args: &Args, result: &RunResult, sums: &Sums) -> Result<(), String> {
-    let refused = |path: &Path, error: io::Error| format!("{} cannot be written: {error}", path.display());
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(result).expect("a result has text keys only");
-        fs::write(path, text + "\n").map_err(|error| refused(path, error))?;
-    }
-    if let Some(base) = &args.hgrm {
-        for (kind, histogram) in sums.kinds().into_iter().filter(|(_, histogram)| !histogram.is_empty()) {
-            let path = hgrm::path(base, kind);
-            hgrm::write_file(&path, histogram).map_err(|error| refused(&path, error))?;
-        }
-    }
-    Ok(())
 }

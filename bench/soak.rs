@@ -14,9 +14,10 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::cli::{self, LoadArgs, TargetArgs};
-use crate::load::{self, Event, Extent, Interval, Pace, Plan};
+use crate::load::tally::Trouble;
+use crate::load::{self, Event, Extent, Interval, Pace, Plan, stop};
 use crate::machine::{MachineArgs, process_of};
-use crate::measure::{Stop, measure, write_json};
+use crate::measure::{Stop, check_files, measure, say, write_json};
 use crate::report::{self, Markup, Run, count, ms, rate};
 use crate::result::RunResult;
 
@@ -31,7 +32,8 @@ const EDGE_SECONDS: f64 = 0.005;
     after_help = "\
 Each minute gives one line: how much was answered, and the share that took longer than each limit, from the intended send
 time. Messages that failed count as slower than every limit. A message belongs to the minute of its answer. With --act a
-minute fails if a share is above its limit or nothing was answered at all, and so does the soak. The default limits are
+minute fails if a share is above its limit or nothing was answered at all, and so does the soak. It fails as well if it is
+stopped before its time, or if messages never left, never came, or came damaged or out of order. The default limits are
 those that operators of flash storage use for an hour: 5 % above 1 ms, 1 % above 8 ms, 0.1 % above 64 ms.
 
 With --workload e2e or mixed the time to the consumer is judged, else the time to the acknowledgement. --minutes stands in
@@ -39,7 +41,7 @@ the place of --duration.
 
 Exit codes:
   0  done; with --act, every minute passed
-  1  a minute failed, or the broker cannot be reached or is gone, or a file cannot be written
+  1  with --act, a minute failed, or it was stopped or messages got lost; or the broker cannot be reached or is gone, or a file cannot be written
   2  wrong usage; trying again without a change cannot help
 
 Examples:
@@ -113,6 +115,8 @@ struct Soak {
     limits: Vec<Limit>,
     /// Whether minutes were judged, and if so whether all passed.
     passed: Option<bool>,
+    /// What fails a soak and stands in no minute.
+    faults: Vec<String>,
     minutes: Vec<Minute>,
     result: RunResult,
 }
@@ -215,7 +219,8 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(plan) => plan,
         Err(why) => return cli::usage(&why),
     };
-    match soak(args, &plan).and_then(|soak| written(args, soak)) {
+    let soak = check_files(&[&args.json, &args.html]).and_then(|()| soak(args, &plan));
+    match soak.and_then(|soak| written(args, soak)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(cli::EXIT_FAILURE),
         Err(stop) => stop.tell(),
@@ -244,7 +249,7 @@ fn plan(args: &Args) -> Result<Plan, String> {
 fn soak(args: &Args, plan: &Plan) -> Result<Soak, Stop> {
     let mut minutes = Minutes::new(args.limits.clone());
     let tails = plan.workload.tails();
-    println!("{}", head(&args.limits));
+    say(&(head(&args.limits) + "\n"))?;
     let mut observer = |event: Event<'_>| {
         if let Event::Measured(interval) = event {
             let Interval { until_seconds, failed, .. } = *interval;
@@ -255,7 +260,8 @@ fn soak(args: &Args, plan: &Plan) -> Result<Soak, Stop> {
                 if io::stderr().is_terminal() {
                     eprint!("\r\x1b[K");
                 }
-                println!("{text}");
+                // The verdict is written there too, and whether it could be is told then.
+                _ = say(&(text + "\n"));
             }
         }
     };
@@ -263,12 +269,34 @@ fn soak(args: &Args, plan: &Plan) -> Result<Soak, Stop> {
     let told = minutes.done.len();
     let minutes = minutes.finish();
     for minute in &minutes[told..] {
-        println!("{}", line(minute, &args.limits, args.act));
+        say(&(line(minute, &args.limits, args.act) + "\n"))?;
     }
-    // Of messages that never left nobody knows the minute; the schedule was lost, and no limit was kept.
-    let passed = minutes.iter().all(|minute| minute.passed) && !minutes.is_empty() && result.never_sent == 0;
+    let faults = faults(&result, stop::is_wanted());
+    let passed = minutes.iter().all(|minute| minute.passed) && !minutes.is_empty() && faults.is_empty();
     let passed = args.act.then_some(passed);
-    Ok(Soak { version: env!("CARGO_PKG_VERSION"), limits: args.limits.clone(), passed, minutes, result })
+    Ok(Soak { version: env!("CARGO_PKG_VERSION"), limits: args.limits.clone(), passed, faults, minutes, result })
+}
+
+/// What fails a soak besides its minutes: nobody knows to which of them it belongs.
+fn faults(result: &RunResult, is_stopped: bool) -> Vec<String> {
+    let mut faults = Vec::new();
+    if is_stopped {
+        faults.push(format!("stopped after {:.0} s", result.seconds));
+    }
+    // The schedule was lost, and no limit was kept.
+    if result.never_sent > 0 {
+        faults.push(format!("{} messages never left", count(result.never_sent)));
+    }
+    for (error, told) in [
+        (Trouble::Missing, "messages were acknowledged and never came"),
+        (Trouble::Order, "messages came out of their order"),
+        (Trouble::Damaged, "messages came damaged"),
+    ] {
+        if let Some(found) = result.errors.get(&error.to_string()) {
+            faults.push(format!("{} {told}", count(*found)));
+        }
+    }
+    faults
 }
 
 fn head(limits: &[Limit]) -> String {
@@ -302,16 +330,15 @@ fn share(percent: f64) -> String {
 /// Says how it went and writes what was asked for; `false` if the soak was judged and failed.
 fn written(args: &Args, soak: Soak) -> Result<bool, Stop> {
     let failed = soak.minutes.iter().filter(|minute| !minute.passed).count();
-    let never = soak.result.never_sent;
+    let slow = format!("{failed} of {} minutes were not within their limits", soak.minutes.len());
+    let slow = [slow].into_iter().filter(|_| failed > 0 || soak.faults.is_empty());
+    let why = slow.chain(soak.faults.clone()).collect::<Vec<_>>().join("; ");
     let verdict = match soak.passed {
         Some(true) => "PASS: every minute was within its limits".to_owned(),
-        Some(false) if never > 0 => {
-            format!("FAIL: {failed} of {} minutes; {} messages never left", soak.minutes.len(), count(never))
-        }
-        Some(false) => format!("FAIL: {failed} of {} minutes were not within their limits", soak.minutes.len()),
+        Some(false) => format!("FAIL: {why}"),
         None => "not judged: that takes --act".to_owned(),
     };
-    println!("{verdict}");
+    let said = say(&format!("{verdict}\n"));
     if let Some(path) = &args.json {
         write_json(path, &soak)?;
     }
@@ -322,6 +349,7 @@ fn written(args: &Args, soak: Soak) -> Result<bool, Stop> {
         let runs = [Run::new(name.to_owned(), 0, soak.result)?];
         report::write(path, &report::of_runs(&format!("Soak of {} minutes", args.minutes), first, &runs))?;
     }
+    said?;
     Ok(passed)
 }
 
@@ -428,5 +456,20 @@ mod tests {
             minutes.finish().remove(0).passed
         };
         assert!(!judged("0:0") && judged("0:100") && !judged("64:0"));
+    }
+
+    #[test]
+    fn what_stands_in_no_minute_fails_a_soak_too() {
+        let good = crate::report::tests::result("x", 1.0);
+        assert_eq!(faults(&good, false), [] as [&str; 0]);
+        assert_eq!(faults(&good, true), ["stopped after 3 s"]);
+        let mut bad = good;
+        bad.never_sent = 1200;
+        for (name, number) in [("missing", 2), ("order", 3), ("damaged", 4), ("timeout", 5)] {
+            bad.errors.insert(name.to_owned(), number);
+        }
+        let told = faults(&bad, false);
+        assert_eq!(told.len(), 4, "a time-out stands in its minute: {told:?}");
+        assert!(told[0] == "1,200 messages never left" && told[1].starts_with("2 messages were ack"), "{told:?}");
     }
 }

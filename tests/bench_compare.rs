@@ -6,9 +6,11 @@ mod harness;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use harness::{Node, free_address, free_address_with_vip};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -253,4 +255,54 @@ fn a_soak_passes_and_fails_by_its_limits() {
     assert!(said.contains("not judged"), "{said}");
     let why = told(&["soak", "--broker", &broker, "--minutes", "0.01"], 2);
     assert!(why.contains("--rate"), "{why}");
+}
+
+#[test]
+fn a_soak_that_is_stopped_has_not_passed() {
+    let node = patient_node();
+    let dir = TempDir::new().unwrap();
+    let (json_file, html) = (dir.path().join("soak.json"), dir.path().join("soak.html"));
+    let mut program = Command::new(env!("CARGO_BIN_EXE_kerolox-bench"));
+    program.args(["soak", "--act", "--broker", &node.broker.to_string(), "--rate", "200", "--minutes", "60"]);
+    program.args(["--warmup", "0", "--interval", "0.1", "--timeout-ms", "60000", "--limit", "1:100", "--json"]);
+    let child = program.arg(&json_file).arg("--html").arg(&html).stdout(Stdio::piped()).spawn().unwrap();
+    // Something is measured once messages come in after the topic was made.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut client = node.client(kerolox::wire::HeaderType::Json);
+    let asked = harness::Request::queue(kerolox::wire::code::request::GET_MAX_OFFSET, "kerolox-bench");
+    while client.ask(&asked).ext.get("offset").is_none_or(|end| end == "0") {
+        assert!(Instant::now() < deadline, "nothing is sent");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("FAIL: stopped after "), "{output:?}");
+    assert_eq!(json(&json_file)["passed"], false);
+    assert!(fs::read_to_string(&html).unwrap().contains("FAIL: stopped after "));
+}
+
+#[test]
+fn nobody_who_reads_the_output_is_no_reason_to_lose_a_result() {
+    let node = patient_node();
+    let broker = node.broker.to_string();
+    let dir = TempDir::new().unwrap();
+    for (name, options) in [
+        ("run", &[][..]),
+        ("ladder", &["--maximum", "200"]),
+        ("soak", &["--rate", "200", "--minutes", "0.005"]),
+        ("compare", &["--rounds", "1", "--rate", "200"]),
+    ] {
+        let file = dir.path().join(name);
+        let target: &[&str] =
+            if name == "compare" { &["--a", &broker, "--b", &broker] } else { &["--broker", &broker] };
+        let mut program = Command::new(env!("CARGO_BIN_EXE_kerolox-bench"));
+        program.arg(name).args(target).args(options).args(TINY).arg("--json").arg(&file);
+        let mut child = program.stdout(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let code = child.wait().unwrap().code();
+        assert!(matches!(code, Some(0 | 3)), "{name}: {code:?}");
+        assert!(json(&file).is_object(), "{name}");
+    }
 }

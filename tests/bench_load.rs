@@ -205,7 +205,9 @@ fn a_topic_that_has_other_queues_is_left_as_it_is() {
 #[test]
 fn an_interrupt_ends_the_load_with_what_was_measured() {
     let node = node();
-    for (index, pace) in ["--rate 500", "--depth 1 --connections 1", "--rate 500 --workload e2e"].iter().enumerate() {
+    for (index, pace) in
+        ["--rate 500", "--depth 1 --connections 1", "--rate 500 --workload e2e", "--rate 500 --sink"].iter().enumerate()
+    {
         let topic = format!("stop{index}");
         let dir = TempDir::new().unwrap();
         let json = dir.path().join("result.json");
@@ -304,6 +306,35 @@ fn what_goes_wrong_is_counted_by_name() {
             assert_eq!(result["remarks"]["2"], "[full]busy");
         }
     }
+}
+
+#[test]
+fn an_interval_in_which_all_failed_has_a_rate_of_failures_that_can_be() {
+    let options = "--connections 1 --rate 50 --warmup 0 --duration 0.4 --interval 0.1 --timeout-ms 500";
+    let (result, output) = run(&["--broker", &server(Manners::Silent)], options);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(result["errors"], serde_json::json!({ "timeout": 20 }));
+    let rates = result["publishErrorRate"].as_array().unwrap();
+    assert!(rates.iter().all(|rate| rate.as_f64().unwrap() <= 20.0 / 0.1), "{rates:?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_the_load() {
+    let dir = TempDir::new().unwrap();
+    for (file, other) in [("--json", "result.json"), ("--hgrm", "curve.hgrm")] {
+        let mut program = Program::new(env!("CARGO_BIN_EXE_kerolox-bench"));
+        program.args(["run", "--broker", &server(Manners::Silent), "--duration", "600"]);
+        let output = program.arg(file).arg(dir.path().join("none").join(other)).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("none/"), "{output:?}");
+    }
+    // Asking leaves nothing behind, and what is there as it was.
+    fs::write(dir.path().join("old.json"), "old").unwrap();
+    let mut program = Program::new(env!("CARGO_BIN_EXE_kerolox-bench"));
+    program.args(["run", "--broker", &harness::free_address().to_string(), "--hgrm"]).arg(dir.path().join("new"));
+    assert_eq!(program.arg("--json").arg(dir.path().join("old.json")).output().unwrap().status.code(), Some(1));
+    assert_eq!(fs::read_to_string(dir.path().join("old.json")).unwrap(), "old");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
 #[test]

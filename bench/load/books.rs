@@ -137,9 +137,10 @@ impl Books {
         now > self.times.measure_from
     }
 
-    /// Closes the last one.
-    pub fn finish(mut self, never_sent: u64, failure: Option<String>) {
-        self.slice.end = self.slice.end.min(self.active_until.max(self.slice.start));
+    /// Closes the last one, which ends now or with the measured time. Not with the last answer: where there was none at all,
+    /// what failed would be divided by no time.
+    pub fn finish(mut self, now: u64, never_sent: u64, failure: Option<String>) {
+        self.slice.end = self.slice.end.min(self.times.until).min(now).max(self.slice.start);
         self.report(Box::new(Tally::new()));
         let end = End {
             active_until: self.active_until,
@@ -286,7 +287,7 @@ mod tests {
         books.failed(159, Trouble::Timeout, 1);
         books.failed(160, Trouble::Timeout, 1);
         assert_eq!(books.acknowledged, 4);
-        books.finish(3, None);
+        books.finish(1000, 3, None);
 
         let mut sum = Tally::new();
         let mut last = None;
@@ -306,5 +307,27 @@ mod tests {
         assert_eq!(sum.published, 2, "answered in the measured time: 120 and 126");
         assert_eq!((sum.failed, sum.troubles[&Trouble::Timeout]), (1, 1));
         assert_eq!(last, Some(160));
+    }
+
+    #[test]
+    fn the_last_interval_is_as_long_as_it_was_though_nothing_was_answered_in_it() {
+        let last = |times: Times, stopped: Option<u64>, now: u64| {
+            let (reports, received) = mpsc::channel();
+            let mut books = Books::new(0, times, reports, mpsc::channel().1);
+            books.turn(155);
+            books.failed(156, Trouble::Timeout, 3);
+            if let Some(at) = stopped {
+                assert!(books.stop(at));
+            }
+            books.finish(now, 0, None);
+            let slices = received.try_iter().filter_map(|report| match report {
+                Report::Interval { slice, tally, .. } => Some((slice.start, slice.end, tally.failed)),
+                Report::End { .. } => None,
+            });
+            slices.last().unwrap()
+        };
+        assert_eq!(last(TIMES, None, 1000), (155, 160, 3));
+        assert_eq!(last(Times { until: u64::MAX, ..TIMES }, None, 157), (155, 157, 3), "a count ended it");
+        assert_eq!(last(TIMES, Some(158), 1000), (155, 158, 3), "somebody ended it");
     }
 }

@@ -30,7 +30,7 @@ mod sender;
 pub mod sizes;
 pub mod stop;
 mod summary;
-mod tally;
+pub mod tally;
 pub mod worker;
 
 use std::fmt;

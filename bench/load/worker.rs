@@ -139,13 +139,13 @@ impl Worker {
         self.stop_sending();
         let now = clock::now();
         let never_sent = self.sender.as_ref().map_or(0, |sender| sender.never_sent(now, &self.books));
-        self.books.finish(never_sent, failure);
+        self.books.finish(now, never_sent, failure);
     }
 
     /// Ends at once.
     pub fn refuse(mut self, why: String) {
         self.stop_sending();
-        self.books.finish(0, Some(why));
+        self.books.finish(clock::now(), 0, Some(why));
     }
 
     /// The readers of all threads wait for those who send.

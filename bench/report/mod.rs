@@ -28,6 +28,7 @@ use serde_json::Value;
 
 use crate::cli;
 use crate::machine::Machine;
+use crate::measure::{Stop, say};
 use crate::result::{RunResult, Total};
 
 /// How far up the percentiles the tables go; the greatest follows.
@@ -77,8 +78,10 @@ pub fn run(args: &Args) -> ExitCode {
         eprintln!("kerolox-bench: {why}");
         return ExitCode::from(cli::EXIT_FAILURE);
     }
-    println!("{}: {} runs; open it in a browser", args.out.display(), runs.len());
-    ExitCode::SUCCESS
+    match say(&format!("{}: {} runs; open it in a browser\n", args.out.display(), runs.len())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => Stop::from(why).tell(),
+    }
 }
 
 /// Writes a finished page.
