@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::cli::{self, LoadArgs, TargetArgs};
 use crate::load::{Pace, Plan, Rate, stop};
 use crate::machine::{MachineArgs, process_of};
-use crate::measure::{Stop, check_files, is_clean, measure, say, write_json};
+use crate::measure::{self, Stop, check_files, is_clean, measure, say, write_json};
 use crate::report::{
     self, Axis, Kind, Line, LineChart, Marks, Markup, PERCENTILES, Run, Scale, Stroke, at, count, legend, ms,
     percentile, rate, rate_of,
@@ -259,7 +259,7 @@ fn written(args: &Args, mut ladder: Ladder) -> Result<bool, Stop> {
         let runs: Result<Vec<Run>, String> =
             steps.map(|(colour, step)| Run::new(step.result.label.clone(), colour, step.result)).collect();
         let title = format!("Ladder {}", args.label);
-        report::write(path, &report::of_runs(title.trim(), first, &runs?))?;
+        measure::write(path, &report::of_runs(title.trim(), first, &runs?))?;
     }
     said?;
     cut.map_or(Ok(clean), Err)

@@ -122,13 +122,6 @@ fn told(address: &str, code: i32) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Settings written as Java's `Properties`: `key=value` lines; `\` before a letter is taken as that letter.
-pub(super) fn properties(text: &str) -> BTreeMap<String, String> {
-    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', '!']));
-    let pairs = lines.filter_map(|line| line.split_once('='));
-    pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().replace("\\:", ":").replace("\\=", "="))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};

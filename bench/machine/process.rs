@@ -101,7 +101,7 @@ pub(super) fn settings_in(path: &Path) -> Result<BTreeMap<String, String>, Strin
             flatten("", table, &mut settings);
             settings
         }
-        Err(_) => super::broker::properties(&text),
+        Err(_) => properties(&text),
     })
 }
 
@@ -114,6 +114,13 @@ fn flatten(prefix: &str, table: toml::Table, settings: &mut BTreeMap<String, Str
             other => _ = settings.insert(name, other.to_string()),
         }
     }
+}
+
+/// Settings written as Java's `Properties`: `key=value` lines; `\` before a letter is taken as that letter.
+pub(super) fn properties(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', '!']));
+    let pairs = lines.filter_map(|line| line.split_once('='));
+    pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().replace("\\:", ":").replace("\\=", "="))).collect()
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::cli;
 use crate::machine::Machine;
-use crate::measure::{Stop, say};
+use crate::measure::{Stop, say, write};
 use crate::result::{RunResult, Total};
 
 /// How far up the percentiles the tables go; the greatest follows.
@@ -82,15 +82,6 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => Stop::from(why).tell(),
     }
-}
-
-/// Writes a finished page.
-///
-/// # Errors
-/// Says which file could not be written, and why.
-pub fn write(path: &Path, page: &str) -> Result<(), String> {
-    let written = fs::File::create(path).and_then(|mut file| file.write_all(page.as_bytes()));
-    written.map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// One result as a page shows it.
