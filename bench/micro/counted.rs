@@ -45,8 +45,10 @@ const COUNT: u64 = 1024;
 const BATCHES: u64 = 32;
 const BATCH: u64 = 64;
 
-/// Name, and what runs it and gives the number of messages counted.
-const PIECES: [(&str, fn() -> u64); 10] = [
+/// Runs a piece and gives the number of messages counted.
+type Run = fn() -> u64;
+
+const PIECES: [(&str, Run); 10] = [
     ("decode_send", decode_send),
     ("encode_record", encode_record),
     ("body_crc", body_crc),
@@ -152,7 +154,7 @@ fn shard_put() -> u64 {
     };
     put(1);
     counted_section(|| put(BATCHES));
-    let batches = std::iter::from_fn(|| match writer.poll_recv(&mut Context::from_waker(Waker::noop())) {
+    let batches = std::iter::from_fn(|| match writer.poll_recv(&Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(batch)) => Some(batch),
         Poll::Ready(Err(_)) | Poll::Pending => None,
     });
@@ -234,7 +236,7 @@ fn index_put() -> u64 {
     let mut keys = Keys(1);
     let mut put = |count: u64| {
         for number in 0..count {
-            assert!(file.put(keys.next(), PhyOffset(number * 1100), STORED_AT).is_ok(), "it is not full");
+            assert!(file.put(keys.next_hash(), PhyOffset(number * 1100), STORED_AT).is_ok(), "it is not full");
         }
     };
     put(COUNT);
@@ -252,7 +254,7 @@ fn index_build() -> u64 {
     let (mut sender, receiver) = ring(BATCH as usize);
     let mut keys = Keys(1);
     let mut give = |number: u64| {
-        let entry = |phy| KeyEntry { key: keys.next(), phy: PhyOffset(phy), stored_at: STORED_AT };
+        let entry = |phy| KeyEntry { key: keys.next_hash(), phy: PhyOffset(phy), stored_at: STORED_AT };
         let entries = (number * BATCH..(number + 1) * BATCH).map(entry).collect();
         assert!(sender.push(entries).is_ok(), "the ring is empty");
     };

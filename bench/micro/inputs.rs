@@ -68,9 +68,8 @@ pub fn send_frame(sent: &Sent) -> BytesMut {
 /// Hashes that fall anywhere.
 pub struct Keys(pub u32);
 
-#[expect(clippy::should_implement_trait, reason = "it never ends")]
 impl Keys {
-    pub fn next(&mut self) -> KeyHash {
+    pub fn next_hash(&mut self) -> KeyHash {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         KeyHash((self.0 >> 1) as i32)
     }

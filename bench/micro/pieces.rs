@@ -156,7 +156,7 @@ fn put_keys(bytes: &mut [u8], keys: &mut Keys, count: u64) -> Duration {
     let mut put = 0;
     while put < count {
         let mut index = IndexFileMut::open(bytes, SLOTS_DEFAULT, UNITS_DEFAULT).expect("the length is right");
-        while put < count && index.put(keys.next(), PhyOffset(put * 1100), STORED_AT).is_ok() {
+        while put < count && index.put(keys.next_hash(), PhyOffset(put * 1100), STORED_AT).is_ok() {
             put += 1;
         }
         if put < count {
@@ -205,7 +205,7 @@ fn build_keys(count: u64) -> Duration {
     let (mut sender, receiver) = ring(BATCH as usize);
     let mut keys = Keys(1);
     let mut give = |number: u64| {
-        let entry = |phy| KeyEntry { key: keys.next(), phy: PhyOffset(phy), stored_at: STORED_AT };
+        let entry = |phy| KeyEntry { key: keys.next_hash(), phy: PhyOffset(phy), stored_at: STORED_AT };
         let entries = (number * BATCH..(number + 1) * BATCH).map(entry).collect();
         assert!(sender.push(entries).is_ok(), "the ring is empty");
     };
@@ -256,7 +256,7 @@ fn stage_turns(count: u64) -> Duration {
             let mut took = Duration::ZERO;
             for _ in 0..turns {
                 store.put();
-                poll_fn(|cx| Poll::Ready(store.hand_over(cx))).await;
+                turns::once(|cx| store.hand_over(cx)).await;
                 took += poll_fn(|cx| {
                     let began = thread_time();
                     store.stage(cx);
@@ -264,7 +264,7 @@ fn stage_turns(count: u64) -> Duration {
                 })
                 .await;
                 store.write().await;
-                poll_fn(|cx| Poll::Ready(store.answer(cx))).await;
+                turns::once(|cx| store.answer(cx)).await;
             }
             took
         });

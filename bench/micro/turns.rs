@@ -135,10 +135,7 @@ impl Turns {
     pub async fn write(&mut self) {
         poll_fn(|cx| {
             assert!(self.writer.as_mut().poll(cx).is_pending());
-            match self.keys.poll_recv(cx) {
-                Poll::Ready(keys) => Poll::Ready(drop(keys)),
-                Poll::Pending => Poll::Pending,
-            }
+            self.keys.poll_recv(cx).map(drop)
         })
         .await;
         while let Poll::Ready(units) = poll_fn(|cx| Poll::Ready(self.dispatch.poll_recv(cx))).await {
@@ -153,10 +150,19 @@ impl Turns {
 
     pub async fn whole(&mut self) {
         self.put();
-        poll_fn(|cx| Poll::Ready(self.hand_over(cx))).await;
-        poll_fn(|cx| Poll::Ready(self.stage(cx))).await;
+        once(|cx| self.hand_over(cx)).await;
+        once(|cx| self.stage(cx)).await;
         self.write().await;
-        poll_fn(|cx| Poll::Ready(self.answer(cx))).await;
+        once(|cx| self.answer(cx)).await;
         assert_eq!(self.answered.get(), self.number, "every message is answered");
     }
+}
+
+/// Does something with the context of the task that awaits it.
+pub async fn once(mut deed: impl FnMut(&mut Context<'_>)) {
+    poll_fn(|cx| {
+        deed(cx);
+        Poll::Ready(())
+    })
+    .await;
 }
