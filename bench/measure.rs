@@ -12,7 +12,6 @@ use crate::cli;
 use crate::live::Live;
 use crate::load::{self, Event, Failure, Plan};
 use crate::machine::{Machine, MachineArgs};
-use crate::report;
 use crate::result::RunResult;
 
 /// Carries out `plan`; the terminal shows how it goes, and `observer` is told as well.

@@ -66,7 +66,7 @@ fn one(looker: &mut Looker, address: &str, pid: Option<u32>) -> Broker {
     }
     match told(address, GET_BROKER_CONFIG) {
         Ok(body) => {
-            found.settings = properties(&String::from_utf8_lossy(&body));
+            found.settings = process::properties(&String::from_utf8_lossy(&body));
             found.settings_from = Some("its answer to request 26".to_owned());
         }
         Err(why) => {
