@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::cli::{self, LoadArgs};
 use crate::load::{Failure, Target};
 use crate::machine::{MachineArgs, process_at};
-use crate::measure::{Stop, check_files, is_clean, measure, say, write_json};
+use crate::measure::{self, Stop, check_files, is_clean, measure, say, write_json};
 use crate::report::{self, Axis, Dot, DotChart, Markup, Run, Scale, Stroke, count, legend, ratio};
 use crate::result::RunResult;
 use ratios::Row;
@@ -155,7 +155,7 @@ fn written(args: &Args, a: &str, b: &str, comparison: Comparison) -> Result<bool
     }
     let clean = comparison.a.iter().chain(&comparison.b).all(is_clean);
     if let Some(path) = &args.html {
-        report::write(path, &page(a, b, comparison)?)?;
+        measure::write(path, &page(a, b, comparison)?)?;
     }
     said?;
     Ok(clean)

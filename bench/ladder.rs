@@ -12,14 +12,14 @@ use serde::Serialize;
 use crate::cli::{self, LoadArgs, TargetArgs};
 use crate::load::{Pace, Plan, Rate, stop};
 use crate::machine::{MachineArgs, process_of};
-use crate::measure::{Stop, check_files, is_clean, measure, say, write_json};
+use crate::measure::{self, Stop, check_files, is_clean, measure, say, write_json};
 use crate::report::{
     self, Axis, Kind, Line, LineChart, Marks, Markup, PERCENTILES, Run, Scale, Stroke, at, count, legend, ms,
     percentile, rate, rate_of,
 };
 use crate::result::RunResult;
 
-/// How far to go down after a rate that was not held.
+/// How far to go down after a rate that was not held, and by its inverse up after one that was.
 const DOWN: f64 = 0.9;
 
 /// Find the most that a broker holds, and its latencies at shares of that
@@ -29,7 +29,8 @@ const DOWN: f64 = 0.9;
     after_help = "\
 First a closed loop of --depth requests on each connection finds the highest throughput. Then open loops look for a rate
 that is held: no message failed, every message left, --held-percent of the rate came, and p99 stayed in --held-p99-ms.
-A rate that was not held is followed by one 10 % lower; one that was, by the middle between it and the last that was not.
+A rate that was not held is followed by one 10 % lower, one that was by one 11 % higher; between one that was and one that
+was not, by the middle.
 At last each step runs at its share of the highest rate that was held. Every run takes --warmup and --duration.
 Ctrl-C ends it with the steps that are done.
 
@@ -213,7 +214,7 @@ fn not_held(result: &RunResult, rate: f64, percent: f64, p99_max: f64) -> Option
     }
 }
 
-/// Looks for the highest rate that is held, from above.
+/// Looks for the highest rate that is held, from that of a closed loop on.
 #[derive(Debug)]
 struct Search {
     next: f64,
@@ -230,9 +231,7 @@ impl Search {
     /// The rate to try now; `None` once there is no more to learn, or no try left.
     fn next(&self) -> Option<f64> {
         let close = matches!((self.held, self.not_held), (Some(held), Some(not)) if not - held < held * 0.02);
-        // A closed loop runs as fast as it can: what it reached is not exceeded.
-        let at_top = self.held.is_some() && self.not_held.is_none();
-        (self.left > 0 && !close && !at_top && self.next > 0.0).then_some(self.next)
+        (self.left > 0 && !close && self.next > 0.0).then_some(self.next)
     }
 
     fn tried(&mut self, rate: f64, held: bool) {
@@ -240,6 +239,8 @@ impl Search {
         *(if held { &mut self.held } else { &mut self.not_held }) = Some(rate);
         self.next = match (self.held, self.not_held) {
             (Some(held), Some(not_held)) => whole(f64::midpoint(held, not_held)),
+            // A closed loop has no more than its requests under way; a broker that gathers them may carry more.
+            (Some(_), None) => whole(rate / DOWN),
             _ => whole(rate * DOWN),
         };
     }
@@ -259,7 +260,7 @@ fn written(args: &Args, mut ladder: Ladder) -> Result<bool, Stop> {
         let runs: Result<Vec<Run>, String> =
             steps.map(|(colour, step)| Run::new(step.result.label.clone(), colour, step.result)).collect();
         let title = format!("Ladder {}", args.label);
-        report::write(path, &report::of_runs(title.trim(), first, &runs?))?;
+        measure::write(path, &report::of_runs(title.trim(), first, &runs?))?;
     }
     said?;
     cut.map_or(Ok(clean), Err)
@@ -342,8 +343,11 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_loops_rate_that_is_held_is_the_maximum() {
-        assert_eq!(search(1000.0, 2000.0, 8), (vec![1000.0], Some(1000.0)));
+    fn a_closed_loops_rate_that_is_held_is_not_yet_the_maximum() {
+        let (tried, held) = search(1000.0, 1300.0, 8);
+        assert_eq!(tried[..4], [1000.0, 1111.0, 1234.0, 1371.0]);
+        assert!(held.unwrap() > 1270.0 && tried.len() <= 8, "{held:?} of {tried:?}");
+        assert_eq!(search(1000.0, 1e9, 3), (vec![1000.0, 1111.0, 1234.0], Some(1234.0)));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use crate::cli;
 use crate::live::Live;
 use crate::load::{self, Event, Failure, Plan};
 use crate::machine::{Machine, MachineArgs};
-use crate::report;
 use crate::result::RunResult;
 
 /// Carries out `plan`; the terminal shows how it goes, and `observer` is told as well.
@@ -80,13 +79,22 @@ pub fn say(text: &str) -> Result<(), String> {
     }
 }
 
+/// Writes a finished page.
+///
+/// # Errors
+/// Says which file could not be written, and why.
+pub fn write(path: &Path, text: &str) -> Result<(), String> {
+    let written = fs::File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| format!("{}: {error}", path.display()))
+}
+
 /// Writes an answer as JSON.
 ///
 /// # Errors
 /// Names the file that cannot be written.
 pub fn write_json(path: &Path, answer: &impl Serialize) -> Result<(), Stop> {
     let text = serde_json::to_string_pretty(answer).expect("all keys are texts");
-    Ok(report::write(path, &(text + "\n"))?)
+    Ok(write(path, &(text + "\n"))?)
 }
 
 /// Why a subcommand has no answer, and the exit code that says so.

@@ -13,7 +13,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::with_prefix;
 
-use crate::load::Plan;
+use crate::load::plan::Plan;
 
 with_prefix!(publish "publishLatency");
 with_prefix!(delay "publishDelayLatency");

@@ -38,13 +38,18 @@ const LISTENER: u64 = u64::MAX;
 
 /// Answer every request with success and store nothing: the generator's own ceiling
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment, after_help = format!("\
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
 Prints the address that it listens on, and runs until it is killed. `kerolox-bench run --sink` starts one by itself.
 
 Example:
   kerolox-bench sink --listen 127.0.0.1:10999 --core 1
 
-{}", cli::EXIT_CODES))]
+Exit codes:
+  1  it cannot listen there, or not go on
+  2  wrong usage"
+)]
 pub struct Args {
     /// ADDR:PORT; port 0: any that is free
     #[arg(long, value_name = "ADDR")]

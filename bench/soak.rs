@@ -17,7 +17,7 @@ use crate::cli::{self, LoadArgs, TargetArgs};
 use crate::load::tally::Trouble;
 use crate::load::{self, Event, Extent, Interval, Pace, Plan, stop};
 use crate::machine::{MachineArgs, process_of};
-use crate::measure::{Stop, check_files, measure, say, write_json};
+use crate::measure::{self, Stop, check_files, measure, say, write_json};
 use crate::report::{self, Markup, Run, count, ms, rate};
 use crate::result::RunResult;
 
@@ -347,7 +347,7 @@ fn written(args: &Args, soak: Soak) -> Result<bool, Stop> {
         let first = section(&soak, &verdict);
         let name = if args.label.is_empty() { "soak" } else { &args.label };
         let runs = [Run::new(name.to_owned(), 0, soak.result)?];
-        report::write(path, &report::of_runs(&format!("Soak of {} minutes", args.minutes), first, &runs))?;
+        measure::write(path, &report::of_runs(&format!("Soak of {} minutes", args.minutes), first, &runs))?;
     }
     said?;
     Ok(passed)

@@ -344,6 +344,7 @@ fn a_record_that_is_none_of_ours_is_refused_and_names_only_settings_of_the_kerne
         (good.replace("\"version\": 1", "\"version\": 2"), "version 2"),
         (good.replace("\"new\"", "\"newer\""), "newer"),
         (good.replace(SWAPPINESS, "/etc/passwd"), "/etc/passwd"),
+        (good.replace(SWAPPINESS, "/proc/sysrq-trigger"), "/proc/sysrq-trigger"),
         (good.replace(SWAPPINESS, "/proc/../etc/passwd"), "/proc/../etc/passwd"),
     ] {
         fs::write(state(&tree), &bad).unwrap();
@@ -367,4 +368,27 @@ fn two_at_a_time_are_kept_apart() {
     let (code, _, err) = run(&tree, &["apply"]);
     assert_eq!((code, tree.get(SWAPPINESS)), (Some(1), "60".into()));
     assert!(err.contains("another kerolox-tune"), "{err}");
+}
+
+#[test]
+fn names_that_are_no_text_are_told_as_well_as_can_be() {
+    use std::os::unix::ffi::OsStrExt;
+    let tree = host();
+    for arguments in [&["check", "--json"][..], &["check"], &["apply", "--dry-run", "--json"]] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_kerolox-tune"));
+        program.args(arguments).arg("--sysroot").arg(tree.root());
+        let output = program.arg("--data").arg(std::ffi::OsStr::from_bytes(b"/data/\xff")).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_no_success() {
+    let tree = host();
+    for arguments in [&["check"][..], &["apply", "--dry-run"], &["undo"]] {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command(&tree, arguments).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("standard output cannot be written"), "{output:?}");
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::finding::value_of;
@@ -179,19 +178,6 @@ pub(super) fn core_list(cores: &[usize]) -> String {
     parts.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// A name of `mountinfo`, where blanks and the like stand as `\040`.
-pub(super) fn unescaped(field: &str) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let octal = (*first == b'\\').then(|| tail.get(..3)).flatten();
-        let code = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        bytes.push(code.unwrap_or(*first));
-        rest = if code.is_some() { &tail[3..] } else { tail };
-    }
-    PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,11 +188,5 @@ mod tests {
         assert_eq!(cores(""), [] as [usize; 0]);
         assert_eq!(core_list(&[0, 2, 3, 4, 7]), "0,2-4,7");
         assert_eq!(core_list(&[]), "");
-    }
-
-    #[test]
-    fn blanks_in_the_names_of_mounts_are_read() {
-        assert_eq!(unescaped(r"/mnt/a\040b\134c"), Path::new(r"/mnt/a b\c"));
-        assert_eq!(unescaped(r"/mnt/odd\04"), Path::new(r"/mnt/odd\04"));
     }
 }

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::Host;
-use super::host::unescaped;
 
 /// Mount and devices of a directory.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -179,9 +179,28 @@ fn collect(host: &Host, entry: &Path, devices: &mut Vec<Device>) -> io::Result<O
     Ok(Some(name))
 }
 
+/// A name of `mountinfo`, where blanks and the like stand as `\040`.
+fn unescaped(field: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = (*first == b'\\').then(|| tail.get(..3)).flatten();
+        let code = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &tail[3..] } else { tail };
+    }
+    PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blanks_in_the_names_of_mounts_are_read() {
+        assert_eq!(unescaped(r"/mnt/a\040b\134c"), Path::new(r"/mnt/a b\c"));
+        assert_eq!(unescaped(r"/mnt/odd\04"), Path::new(r"/mnt/odd\04"));
+    }
     use crate::tuning::test_tree::{DATA, Tree};
 
     /// Names of all devices, and of the disks among them.

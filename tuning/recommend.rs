@@ -157,8 +157,9 @@ impl Plan<'_> {
             return Ok(());
         }
         let rate = (self.request.rate as f64 * PLANNED_PART * can / asked).floor();
+        let instead = if rate < 1.0 { "no rate".to_owned() } else { format!("--rate {rate:.0}") };
         Err(format!(
-            "neither sync nor async: {} messages a second of {} bytes are {asked:.0} MiB/s with their headers, queues and index, and the device writes {can:.0} MiB/s, of which {:.0} % can be planned with; --rate {rate:.0} would do",
+            "neither sync nor async: {} messages a second of {} bytes are {asked:.0} MiB/s with their headers, queues and index, and the device writes {can:.0} MiB/s, of which {:.0} % can be planned with; {instead} would do",
             self.request.rate,
             self.request.size,
             100.0 * PLANNED_PART
@@ -466,7 +467,8 @@ impl Plan<'_> {
     /// Bytes of disk that messages may take.
     fn capacity(&self) -> u64 {
         let site = &self.probe.site;
-        (site.size * DISK_PERCENT / 100).saturating_sub(site.size - site.available.min(site.size))
+        // Divided first: a file may say any number.
+        (site.size / 100 * DISK_PERCENT).saturating_sub(site.size - site.available.min(site.size))
     }
 
     fn segment_len(&self) -> Line {
@@ -515,7 +517,7 @@ impl Plan<'_> {
         let stall_s = 2.0 * stall_us / 1e6;
         let waiting = (self.load.rate * stall_s) as u64;
         if waiting > INFLIGHT_MESSAGES {
-            let raised = waiting.next_power_of_two().min(INFLIGHT_MESSAGES_MAX);
+            let raised = waiting.min(INFLIGHT_MESSAGES_MAX).next_power_of_two();
             let reason = format!(
                 "a flush took up to {}, and twice as long {waiting} messages arrive, which shall wait and not be refused",
                 ms(stall_us)
@@ -524,7 +526,7 @@ impl Plan<'_> {
         }
         let waiting_len = (self.load.log_bytes_per_s() * stall_s) as u64;
         if waiting_len > INFLIGHT_LEN {
-            let raised = waiting_len.next_power_of_two().min(INFLIGHT_LEN_MAX);
+            let raised = waiting_len.min(INFLIGHT_LEN_MAX).next_power_of_two();
             let reason = "the same in bytes; memory that the node takes only then".to_owned();
             lines.push(line("limits", "put_inflight_bytes", quoted(&size_word(raised)), reason));
         }

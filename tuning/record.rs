@@ -17,6 +17,8 @@ use crate::io::disk;
 pub const DEFAULT_PATH: &str = "/var/lib/kerolox-tune/applied.json";
 
 const VERSION: u32 = 1;
+/// Nothing else is ever changed, so nothing else is brought back, whoever wrote the file.
+const KERNELS: [&str; 3] = ["/proc/sys/", "/proc/irq/", "/sys/"];
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The record, locked against other writers until dropped.
@@ -131,7 +133,7 @@ impl Record {
         let paths =
             written.changes.iter().flat_map(|entry| entry.back.iter().map(|(path, _)| path).chain([&entry.path]));
         for named in paths {
-            let kernels = named.starts_with("/proc/") || named.starts_with("/sys/");
+            let kernels = KERNELS.iter().any(|dir| named.starts_with(dir));
             if !kernels || Path::new(named).components().any(|part| part.as_os_str() == "..") {
                 return Err(wrong(format!("it names {named:?}, which is no setting of the kernel")));
             }

@@ -12,6 +12,9 @@ use crate::load::Target;
 /// Settings as Java properties. Not among the library's codes: our own node does not answer it.
 const GET_BROKER_CONFIG: i32 = 26;
 
+/// Stands in the place of a secret.
+pub(super) const NOT_SHOWN: &str = "(not shown)";
+
 /// Asks the broker of a load for everything that it can tell; `None` if it is not known which that is.
 ///
 /// Of several behind a name server the first by name speaks for all. `pid`: its process, if that is known and here.
@@ -63,7 +66,7 @@ fn one(looker: &mut Looker, address: &str, pid: Option<u32>) -> Broker {
     }
     match told(address, GET_BROKER_CONFIG) {
         Ok(body) => {
-            found.settings = properties(&String::from_utf8_lossy(&body));
+            found.settings = process::properties(&String::from_utf8_lossy(&body));
             found.settings_from = Some("its answer to request 26".to_owned());
         }
         Err(why) => {
@@ -92,12 +95,15 @@ fn one(looker: &mut Looker, address: &str, pid: Option<u32>) -> Broker {
 
 /// A result is made to be passed on, and keys are for the broker alone.
 fn hide_secrets(settings: &mut BTreeMap<String, String>) {
-    for (key, value) in settings {
-        let key = key.to_lowercase();
-        if ["secret", "password", "accesskey", "credential"].iter().any(|word| key.contains(word)) {
-            "(not shown)".clone_into(value);
-        }
+    for (_, value) in settings.iter_mut().filter(|(key, _)| sounds_secret(key)) {
+        NOT_SHOWN.clone_into(value);
     }
+}
+
+/// Whether what a setting of this name holds is nobody's business.
+pub(super) fn sounds_secret(key: &str) -> bool {
+    let key = key.to_lowercase();
+    ["secret", "password", "accesskey", "credential"].iter().any(|word| key.contains(word))
 }
 
 /// "sync" or "async", as the node says in its state or a Java broker in its settings.
@@ -120,13 +126,6 @@ fn told(address: &str, code: i32) -> Result<Vec<u8>, String> {
         }
         (code_told, remark) => Err(format!("{address} refused request {code} with code {code_told}: {remark}")),
     }
-}
-
-/// Settings written as Java's `Properties`: `key=value` lines; `\` before a letter is taken as that letter.
-pub(super) fn properties(text: &str) -> BTreeMap<String, String> {
-    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', '!']));
-    let pairs = lines.filter_map(|line| line.split_once('='));
-    pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().replace("\\:", ":").replace("\\=", "="))).collect()
 }
 
 #[cfg(test)]

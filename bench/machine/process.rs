@@ -5,6 +5,7 @@ use std::fs;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 
+use super::broker::{NOT_SHOWN, sounds_secret};
 use crate::load::Target;
 
 /// The state of a listening socket in `/proc/net/tcp`.
@@ -57,6 +58,9 @@ pub(super) fn command_line(pid: u32) -> Option<String> {
 }
 
 fn shown(word: &str) -> String {
+    if let Some((key, _)) = word.split_once('=').filter(|(key, _)| sounds_secret(key)) {
+        return format!("{key}={NOT_SHOWN}");
+    }
     let count = word.chars().count();
     match count > WORD_LEN_MAX {
         true => format!("{}…({count} letters)", word.chars().take(WORD_LEN_MAX / 4).collect::<String>()),
@@ -101,7 +105,7 @@ pub(super) fn settings_in(path: &Path) -> Result<BTreeMap<String, String>, Strin
             flatten("", table, &mut settings);
             settings
         }
-        Err(_) => super::broker::properties(&text),
+        Err(_) => properties(&text),
     })
 }
 
@@ -114,6 +118,13 @@ fn flatten(prefix: &str, table: toml::Table, settings: &mut BTreeMap<String, Str
             other => _ = settings.insert(name, other.to_string()),
         }
     }
+}
+
+/// Settings written as Java's `Properties`: `key=value` lines; `\` before a letter is taken as that letter.
+pub(super) fn properties(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', '!']));
+    let pairs = lines.filter_map(|line| line.split_once('='));
+    pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().replace("\\:", ":").replace("\\=", "="))).collect()
 }
 
 #[cfg(test)]
@@ -173,6 +184,7 @@ mod tests {
         assert_eq!(command_line(u32::MAX), None);
         assert!(cores(std::process::id()).is_some_and(|list| super::super::listed(&list).is_some()));
         assert_eq!(shown("-Dx=a b"), "\"-Dx=a b\"");
+        assert_eq!(shown("-Djavax.net.ssl.keyStorePassword=x y"), "-Djavax.net.ssl.keyStorePassword=(not shown)");
         assert_eq!(shown(&"ü".repeat(241)), format!("{}…(241 letters)", "ü".repeat(60)));
     }
 }

@@ -19,6 +19,9 @@ const TOP: f64 = 26.0;
 const BOTTOM: f64 = 44.0;
 /// How wide a letter is on the average, on the wide side.
 const LETTER: f64 = 6.8;
+/// The least value of a logarithmic axis: a thousandth of a nanosecond in ms. Files may say less, for which there are no
+/// powers of ten to draw.
+const LOG_MIN: f64 = 1e-9;
 /// Height of a row of dots.
 const ROW: f64 = 34.0;
 
@@ -54,9 +57,9 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis on which all `values` lie. Values that a scale cannot show (nought on a logarithmic one) do not count.
+    /// An axis on which all `values` lie. Values that a scale cannot show (nought on a logarithmic one, and next to nought) do not count.
     pub fn holding(title: &'static str, scale: Scale, values: impl Iterator<Item = f64>) -> Axis {
-        let shown = values.filter(|value| value.is_finite() && (scale != Scale::Log || *value > 0.0));
+        let shown = values.filter(|value| value.is_finite() && (scale != Scale::Log || *value >= LOG_MIN));
         let (low, high) = shown.fold((f64::MAX, f64::MIN), |(low, high), it| (low.min(it), high.max(it)));
         let (low, high) = if low > high { (1.0, 1.0) } else { (low, high) };
         let (low, high) = match scale {
@@ -244,6 +247,10 @@ impl LineChart {
                     let places = points.iter().map(|(at, value)| format!("{:.1},{:.1}", x(*at), y(*value)));
                     let places = places.collect::<Vec<_>>().join(" ");
                     page.empty("polyline", &[("class", &format!("line {colour}{dash}")), ("points", &places)]);
+                    // A line of one point is none.
+                    if let [(at, value)] = points[..] {
+                        circle(page, &colour, (x(at), y(value)), 2.4, None);
+                    }
                 }
             }
             for (at, value, told) in marks {
@@ -446,5 +453,27 @@ mod tests {
         assert_eq!(text.matches("<polyline class=\"line c1 dashed\"").count(), 2);
         assert_eq!(text.matches("<title>the &lt;end&gt;</title>").count(), 2);
         assert!(text.contains("aria-label=\"a &lt; b\""));
+    }
+
+    #[test]
+    fn next_to_nought_is_not_shown_on_a_logarithmic_axis() {
+        let axis = Axis::holding("x", Scale::Log, [5e-324, 1e-300, 0.5, 2.0].into_iter());
+        assert_eq!((axis.low, axis.high), (0.5, 2.0));
+        assert_eq!(axis.place(5e-324), 0.0);
+        let none = Axis::holding("x", Scale::Log, [5e-324].into_iter());
+        assert!(none.ticks(8).len() < 20);
+    }
+
+    #[test]
+    fn a_line_of_one_point_can_be_seen() {
+        let circles = |points: Vec<(f64, f64)>| {
+            let axis = || Axis::holding("x", Scale::Linear, [1.0].into_iter());
+            let line = Line { colour: 0, stroke: Stroke::Solid, points, marks: vec![] };
+            let mut page = Markup::new();
+            let marks = Marks::WhenPointedAt;
+            LineChart { description: String::new(), x: axis(), y: axis(), lines: vec![line], marks }.draw(&mut page);
+            page.finish().matches("<circle").count()
+        };
+        assert_eq!((circles(vec![(1.0, 1.0)]), circles(vec![(0.0, 1.0), (1.0, 1.0)]), circles(vec![])), (2, 0, 0));
     }
 }

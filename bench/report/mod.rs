@@ -15,7 +15,6 @@ mod series;
 mod table;
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,7 +27,7 @@ use serde_json::Value;
 
 use crate::cli;
 use crate::machine::Machine;
-use crate::measure::{Stop, say};
+use crate::measure::{Stop, say, write};
 use crate::result::{RunResult, Total};
 
 /// How far up the percentiles the tables go; the greatest follows.
@@ -82,15 +81,6 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => Stop::from(why).tell(),
     }
-}
-
-/// Writes a finished page.
-///
-/// # Errors
-/// Says which file could not be written, and why.
-pub fn write(path: &Path, page: &str) -> Result<(), String> {
-    let written = fs::File::create(path).and_then(|mut file| file.write_all(page.as_bytes()));
-    written.map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// One result as a page shows it.

@@ -25,6 +25,8 @@ mod sync_probe;
 mod tail_block;
 #[cfg(test)]
 pub mod tap;
+#[cfg(test)]
+pub mod test_executor;
 mod unlinked;
 
 pub use blocking::{Blocking, Job};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
 use bytes::BytesMut;
-use glommio::{LocalExecutor, Task};
+use glommio::Task;
 
 use super::builder::Builder;
 use super::open::{Closing, OpenedStore, close, open};
@@ -28,6 +28,7 @@ use crate::dispatch::{Receiver, ring};
 use crate::format::record::RecordView;
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch};
+use crate::io::test_executor::on_executor;
 use crate::io::{AppendMode, Blocking, SyncCall};
 use crate::types::{PhyOffset, QueueKey, TagsCode};
 
@@ -340,7 +341,7 @@ fn the_same_puts_leave_the_same_files_in_every_mode() {
             let mut settings = settings(dir.path(), mode, flush, call);
             settings.zero_ahead = ZeroAhead::Auto;
             let (_, _watch) = Disk::watched();
-            LocalExecutor::default().run(async {
+            on_executor(async {
                 let running = Running::start(&settings).await;
                 let (sent, mut stored) = (messages(0, 700), BTreeMap::new());
                 let outcomes = running.put_all(&sent, 40).await;
@@ -377,7 +378,7 @@ fn the_mode_may_change_at_every_restart_clean_or_not() {
     let order = [0, 0, 1, 1, 2, 2, 0, 2, 1, 0];
     for (step, mode) in order.into_iter().enumerate() {
         let settings = settings(dir.path(), MODES[mode], FlushMode::Sync, CALLS[step % 2]);
-        LocalExecutor::default().run(async {
+        on_executor(async {
             let running = Running::start(&settings).await;
             running.check(&stored).await;
             let mut sent = messages(step as u32 * 60, 60);
@@ -396,7 +397,7 @@ fn readers_follow_the_end_of_the_log_in_every_mode() {
         for flush in [FlushMode::Sync, FlushMode::Async] {
             let dir = tempfile::tempdir().unwrap();
             let settings = settings(dir.path(), mode, flush, SyncCall::ODsync);
-            LocalExecutor::default().run(async {
+            on_executor(async {
                 let running = Rc::new(Running::start(&settings).await);
                 let stored = Rc::new(RefCell::new(Vec::<(PhyOffset, Vec<u8>)>::new()));
                 let over = Rc::new(Cell::new(false));
@@ -438,7 +439,7 @@ fn poisoned_by(kind: Kind, after: u32, fault: Fault, settings: &StoreSettings) {
         format!("{kind:?} {after} {fault:?} {:?} {:?} {:?}", settings.append, settings.flush, settings.sync_call);
     let (disk, watch) = Disk::watched();
     let mut stored = BTreeMap::new();
-    LocalExecutor::default().run(async {
+    on_executor(async {
         let running = Running::start(settings).await;
         let before: Vec<_> = messages(0, 30).into_iter().map(|sent| Sent { wait: true, ..sent }).collect();
         let outcomes = running.put_all(&before, 5).await;
@@ -474,7 +475,7 @@ fn poisoned_by(kind: Kind, after: u32, fault: Fault, settings: &StoreSettings) {
     drop(watch);
     assert!(settings.root.join("abort").exists(), "{what}: the next start must recover");
     // What was acknowledged is there after a restart.
-    LocalExecutor::default().run(async {
+    on_executor(async {
         let running = Running::start(settings).await;
         for (phy, sent) in &stored {
             let record = running.store.record_at(&READER, *phy).await.unwrap();
@@ -517,7 +518,7 @@ fn a_segment_without_space_refuses_puts_until_there_is_some_and_poisons_nothing(
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(dir.path(), mode, FlushMode::Sync, SyncCall::ODsync);
         let (disk, _watch) = Disk::watched();
-        LocalExecutor::default().run(async {
+        on_executor(async {
             let running = Running::start(&settings).await;
             disk.fail(Kind::Reserve, 0, Fault::Errno(ENOSPC));
             let (mut stored, mut number) = (BTreeMap::new(), 0);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
 use bytes::BytesMut;
-use glommio::{LocalExecutor, Task};
+use glommio::Task;
 
 use super::builder::Builder;
 use super::index_builder::IndexBuilder;
@@ -31,6 +31,7 @@ use crate::format::unit::{UNIT_LEN, Unit};
 use crate::index::IndexFile;
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch};
+use crate::io::test_executor::on_executor;
 use crate::io::{AppendMode, Blocking, StoreLock};
 use crate::types::{PhyOffset, QueueKey, QueueOffset, TagsCode, Timestamp, key_hash, properties};
 
@@ -168,7 +169,7 @@ fn in_each_mode(change: impl Fn(&mut StoreSettings), deed: impl AsyncFn(&Live), 
         // The machine may be full of other tests; nothing here is to be refused for that.
         (store.settings.sync_timeout_ms, store.settings.put_wait_ms_max) = (60_000, 60_000);
         change(&mut store.settings);
-        LocalExecutor::default().run(async {
+        on_executor(async {
             let live = Live::start(&store.settings).await;
             deed(&live).await;
             live.stop().await;
@@ -540,7 +541,7 @@ fn a_record_whose_lengths_do_not_add_up_is_stepped_over_like_damage() {
     let mut store = TestStore::in_memory();
     store.settings.flush = FlushMode::Sync;
     (store.settings.sync_timeout_ms, store.settings.put_wait_ms_max) = (60_000, 60_000);
-    LocalExecutor::default().run(async {
+    on_executor(async {
         let live = Live::start(&store.settings).await;
         live.put(&[200, 300, 400]).await;
         while live.queue.max() < QueueOffset(3) {

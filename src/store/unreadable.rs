@@ -64,12 +64,11 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use glommio::LocalExecutor;
-
     use super::*;
     use crate::io::Blocking;
     use crate::io::disk::{Answer, Change};
     use crate::io::tap::{Tap, Watch, spoil};
+    use crate::io::test_executor::on_executor;
     use crate::store::read_error::ReadError;
     use crate::store::reader::ShardStore;
     use crate::store::scans::Reader;
@@ -107,7 +106,7 @@ mod tests {
         let bad = sent[2].unit.phy;
         let disk = Rc::new(BadDisk { bad: bad.0..bad.0 + 10, away: Cell::new(false) });
         let _watch = Watch::start(Rc::clone(&disk) as Rc<dyn Tap>);
-        LocalExecutor::default().run(async {
+        on_executor(async {
             let shared = Arc::clone(&opened.shared);
             let blocking = Blocking::new(|job| job());
             let store = ShardStore::new(Arc::clone(&shared), Submitter::new(shared), None, blocking);

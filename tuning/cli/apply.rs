@@ -16,14 +16,14 @@ use super::output::{describe, json, print};
 
 /// Set what is not as wanted, until undo or a restart of the host
 ///
-/// Writes to /proc/sys and /sys only. What outlives a restart (mount options, timers, limits of services) is skipped: its
+/// Writes to /proc/sys, /proc/irq and /sys only. What outlives a restart (mount options, timers, limits of services) is skipped: its
 /// command is printed. The old values are noted in a file before they are changed, so that undo can bring them back; one
 /// setting that cannot be applied keeps none of the others back.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit codes:
   0  everything that can be set here is as wanted
-  1  a setting did not take its value, or the old ones cannot be noted
+  1  a setting did not take its value, or the old ones cannot be noted, or the answer cannot be written
   2  wrong usage, or the file of old values is not readable as such
 
 Examples:
@@ -49,7 +49,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Report<'a> {
-    state: &'a PathBuf,
+    state: String,
     dry_run: bool,
     /// Why the rest was not tried.
     error: Option<String>,
@@ -68,14 +68,19 @@ pub fn run(args: Args) -> ExitCode {
         (done, error)
     };
     let told = error.as_ref().map(ToString::to_string);
-    let report = Report { state: &args.state, dry_run: args.dry_run, error: told, settings: &done };
-    print(&if args.json { json(&report) } else { text(&report) });
+    let report =
+        Report { state: args.state.display().to_string(), dry_run: args.dry_run, error: told, settings: &done };
+    let printed = print(&if args.json { json(&report) } else { text(&report) });
     if let Some(error) = error {
         eprintln!("kerolox-tune: {error}");
         return super::exit_code(&error);
     }
     let failed = done.iter().any(|applied| matches!(applied.outcome, Outcome::Failed { .. }));
-    if failed { ExitCode::from(EXIT_FAILURE) } else { ExitCode::SUCCESS }
+    match printed {
+        Err(code) => code,
+        Ok(()) if failed => ExitCode::from(EXIT_FAILURE),
+        Ok(()) => ExitCode::SUCCESS,
+    }
 }
 
 fn text(report: &Report) -> String {
@@ -113,7 +118,7 @@ fn text(report: &Report) -> String {
         writeln!(text, "\n{applied} applied, {failed} failed, {skipped} to do by hand, {fine} as wanted")
     };
     if applied > 0 {
-        let _ = writeln!(text, "old values: {}", report.state.display());
+        let _ = writeln!(text, "old values: {}", report.state);
     }
     text
 }

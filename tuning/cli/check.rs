@@ -1,7 +1,6 @@
 //! `kerolox-tune check`: every setting as it is found.
 
 use std::fmt::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use kerolox::tuning::place::Place;
@@ -18,6 +17,7 @@ use super::output::{describe, json, print};
 #[command(after_help = "\
 Exit codes:
   0  a node can start here
+  1  the answer cannot be written
   2  it cannot, or --strict was given and there is a warning
 
 Examples:
@@ -36,7 +36,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Report<'a> {
-    data: &'a Path,
+    data: String,
     /// Mount and devices; none if they cannot be told.
     place: Option<&'a Place>,
     worst: Severity,
@@ -47,8 +47,11 @@ pub fn run(args: Args) -> ExitCode {
     let host = args.node.host();
     let findings = tuning::check(&host);
     let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Fine);
-    let report = Report { data: host.data(), place: host.place().ok(), worst, findings: &findings };
-    print(&if args.json { json(&report) } else { text(&report) });
+    let report =
+        Report { data: host.data().display().to_string(), place: host.place().ok(), worst, findings: &findings };
+    if let Err(code) = print(&if args.json { json(&report) } else { text(&report) }) {
+        return code;
+    }
     let refused = worst >= if args.strict { Severity::Warning } else { Severity::Refusal };
     if refused { ExitCode::from(super::EXIT_CANNOT) } else { ExitCode::SUCCESS }
 }
@@ -60,7 +63,7 @@ fn text(report: &Report) -> String {
         let _ = writeln!(
             text,
             "{} is on {} at {}, devices: {}\n",
-            report.data.display(),
+            report.data,
             place.mount.file_system,
             place.mount.point.display(),
             if devices.is_empty() { "none".to_owned() } else { devices.join(", ") }

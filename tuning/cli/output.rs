@@ -2,18 +2,26 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::process::ExitCode;
 
 use kerolox::tuning::{Finding, Severity};
 use serde::Serialize;
 
+use super::EXIT_FAILURE;
+
 /// Writes it all at once; whoever reads no further has seen enough.
-pub fn print(text: &str) {
+///
+/// # Errors
+/// It cannot be written: the exit code, once why is told.
+pub fn print(text: &str) -> Result<(), ExitCode> {
     let mut out = io::stdout().lock();
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush())
         && error.kind() != io::ErrorKind::BrokenPipe
     {
         eprintln!("kerolox-tune: standard output cannot be written: {error}");
+        return Err(ExitCode::from(EXIT_FAILURE));
     }
+    Ok(())
 }
 
 pub fn json(value: &impl Serialize) -> String {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::output::print;
 use kerolox::config::parse_size;
 use kerolox::tuning::probe::{
     BYTES_MIN, DEFAULT_FILE, MAX_BYTES_DEFAULT, MAX_SECONDS_DEFAULT, Options, ProbeError, QUICK_BYTES, QUICK_SECONDS,
@@ -93,7 +94,7 @@ pub fn run(args: Args) -> ExitCode {
         eprintln!("kerolox-tune: {}: cannot be written: {error}; name another with --json", args.json.display());
         return ExitCode::FAILURE;
     }
-    print!("{}", probe.table());
+    let printed = print(&probe.table());
     eprintln!("the figures are in {}; next: kerolox-tune recommend --help", args.json.display());
-    ExitCode::SUCCESS
+    printed.err().unwrap_or(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::output::print;
 use kerolox::config::parse_size;
 use kerolox::tuning::probe::{DEFAULT_FILE, Probe};
 use kerolox::tuning::recommend::{P99_MS_DEFAULT, RATE_DEFAULT, Request, SIZE_DEFAULT, recommend, to_toml};
@@ -85,19 +86,13 @@ pub fn run(args: Args) -> ExitCode {
     probe.remarks.iter().for_each(|remark| eprintln!("NOTE: {remark}"));
     let toml = to_toml(&probe, &request, &advice);
     let Some(out) = args.out else {
-        return match io::stdout().lock().write_all(toml.as_bytes()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                eprintln!("kerolox-tune: standard output cannot be written: {error}");
-                ExitCode::FAILURE
-            }
-            _ => ExitCode::SUCCESS,
-        };
+        return print(&toml).err().unwrap_or(ExitCode::SUCCESS);
     };
     match write(&out, args.force, &toml) {
         Ok(()) => {
-            println!("{} flush. Expected: {}", if advice.mode.is_sync() { "sync" } else { "async" }, advice.expected);
-            println!("the settings are in {0}; next: kerolox serve --config {0}", out.display());
-            ExitCode::SUCCESS
+            let mode = if advice.mode.is_sync() { "sync" } else { "async" };
+            let next = format!("the settings are in {0}; next: kerolox serve --config {0}", out.display());
+            print(&format!("{mode} flush. Expected: {}\n{next}\n", advice.expected)).err().unwrap_or(ExitCode::SUCCESS)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             eprintln!("kerolox-tune: {} is there already; name another, or replace it with --force", out.display());

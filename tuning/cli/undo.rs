@@ -21,7 +21,7 @@ use super::output::{json, print};
 #[command(after_help = "\
 Exit codes:
   0  everything is as it was before apply, or there was nothing to undo
-  1  something could not be brought back, or was set by somebody else since
+  1  something could not be brought back, or was set by somebody else since, or the answer cannot be written
   2  wrong usage, or the file of old values is not readable as such
 
 Examples:
@@ -44,7 +44,7 @@ pub struct Args {
 
 #[derive(Default, Serialize)]
 struct Report {
-    state: PathBuf,
+    state: String,
     /// Changes that a restart of the host has taken back.
     of_earlier_boot: usize,
     /// Why the file of old values does not tell what was done here.
@@ -54,16 +54,20 @@ struct Report {
 
 pub fn run(args: Args) -> ExitCode {
     let host = Host::of_kernel(&args.sysroot);
-    let mut report = Report { state: args.state.clone(), ..Report::default() };
+    let mut report = Report { state: args.state.display().to_string(), ..Report::default() };
     let error = take_back(&host, &args, &mut report).err();
     report.error = error.as_ref().map(ToString::to_string);
-    print(&if args.json { json(&report) } else { text(&report) });
+    let printed = print(&if args.json { json(&report) } else { text(&report) });
     if let Some(error) = error {
         eprintln!("kerolox-tune: {error}");
         return super::exit_code(&error);
     }
     let all = report.changes.iter().all(|undone| undone.outcome.is_done());
-    if all { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURE) }
+    match printed {
+        Err(code) => code,
+        Ok(()) if all => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::from(EXIT_FAILURE),
+    }
 }
 
 fn take_back(host: &Host, args: &Args, report: &mut Report) -> Result<(), record::RecordError> {
@@ -91,9 +95,9 @@ fn text(report: &Report) -> String {
     }
     let left = report.changes.iter().filter(|undone| !undone.outcome.is_done()).count();
     if left > 0 {
-        let _ = writeln!(text, "\n{left} left to undo, noted in {}", report.state.display());
+        let _ = writeln!(text, "\n{left} left to undo, noted in {}", report.state);
     } else if report.changes.is_empty() && report.of_earlier_boot == 0 && report.error.is_none() {
-        let _ = writeln!(text, "nothing was applied, by {}", report.state.display());
+        let _ = writeln!(text, "nothing was applied, by {}", report.state);
     }
     text
 }

@@ -137,6 +137,10 @@ pub fn probe(options: &Options, stop: &AtomicBool, tell: &mut dyn FnMut(&str)) -
         return Err(ProbeError::NoSpace { dir: site.dir, needed, available });
     }
     let root = std::path::absolute(&options.root).map_err(dir_failed)?;
+    // Asked before a minute of measuring ends in a file that cannot name its place.
+    if [&root, &site.dir, &site.mounted_at].iter().any(|path| path.to_str().is_none()) {
+        return Err(dir_failed(io::Error::other("its name is no UTF-8, so no settings file can hold it")));
+    }
     let mut remarks = remarks_before(&site);
     let at = now().0;
     let scratch = Scratch::make(&site.dir).map_err(dir_failed)?;

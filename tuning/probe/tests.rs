@@ -70,6 +70,11 @@ fn a_folder_that_is_missing_or_has_no_space_is_refused_before_anything_is_made()
     std::fs::write(&file, "").unwrap();
     assert!(matches!(probe(&options(&file), &stop, &mut |_| {}), Err(ProbeError::Dir { .. })));
     assert_eq!(names(dir.path()), ["file"]);
+    use std::os::unix::ffi::OsStrExt;
+    let odd = dir.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
+    std::fs::create_dir(&odd).unwrap();
+    let odd = probe(&options(&odd), &stop, &mut |_| {}).unwrap_err().to_string();
+    assert!(odd.contains("no UTF-8"), "{odd}");
 }
 
 #[test]

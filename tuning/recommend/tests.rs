@@ -251,3 +251,38 @@ fn spinning_is_only_recommended_where_it_alone_meets_the_request() {
     small.site.cores = 2;
     assert!(recommend(&small, &hurried).is_err(), "two cores have none to spare");
 }
+
+#[test]
+fn whatever_is_asked_of_whatever_figures_the_answer_is_one_that_a_node_takes() {
+    let mut answers = 0;
+    for mut probe in [nvme(), slow_disk(), tmpfs()] {
+        for (stall_us, size) in [(None, 1 << 40), (Some(5e6), 3 << 30), (Some(1e300), u64::MAX), (None, 0)] {
+            if let Some(stall_us) = stall_us {
+                probe.flush.iter_mut().for_each(|cell| cell.times.max_us = stall_us);
+            }
+            (probe.site.size, probe.site.available) = (size, size);
+            let rates = [1, 100, 10_000, 1_000_000, 100_000_000];
+            for (rate, size) in
+                rates.into_iter().flat_map(|rate| [1, 1024, (4 << 20) + 1, 15 << 20].map(|size| (rate, size)))
+            {
+                for (p99_ms, loss_window_ms) in [0.1, 5.0, 3.6e6]
+                    .into_iter()
+                    .flat_map(|p99| [None, Some(0), Some(7), Some(600_000)].map(|loss| (p99, loss)))
+                {
+                    let request = Request { p99_ms, rate, size, loss_window_ms };
+                    match recommend(&probe, &request) {
+                        Ok(advice) => {
+                            config(&probe, &request, &advice);
+                            answers += 1;
+                        }
+                        Err(refusal) => {
+                            assert!(!refusal.lines.is_empty());
+                            assert!(!refusal.lines.iter().any(|line| line.contains("--rate 0 ")), "{refusal:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(answers > 300, "{answers}");
+}

@@ -4,17 +4,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use glommio::LocalExecutor;
-
 use super::*;
 use crate::io::disk::{Answer, Change};
 use crate::io::tap::{Tap, Watch};
+use crate::io::test_executor::on_executor;
 use crate::io::{Segment, create_full_length, write_first_block};
 
 const MODES: [AppendMode; 3] = [AppendMode::Buffered, AppendMode::Mmap, AppendMode::Dma];
 
 fn run<T>(body: impl Future<Output = T>) -> T {
-    LocalExecutor::default().run(body)
+    on_executor(body)
 }
 
 /// Never zero, so that it differs from what was there before.

@@ -3,12 +3,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::AtomicI64;
 use std::time::Instant;
 
-use glommio::LocalExecutor;
-
 use super::super::open::OpenedStore;
 use super::super::test_store::{SEGMENT_LEN, TestStore};
 use super::*;
 use crate::io::Job;
+use crate::io::test_executor::on_executor;
 use crate::log::DiskRule;
 
 const RULE: RetentionRule =
@@ -91,7 +90,7 @@ fn filled() -> TestStore {
 fn a_request_deletes_a_batch_a_pass_and_never_the_last_segment() {
     let store = filled();
     let opened = store.open().unwrap();
-    LocalExecutor::default().run(async {
+    on_executor(async {
         let settings = ExpirySettings { rule: RetentionRule { batch_max: 5, ..RULE }, ..SETTINGS };
         let Running { expiry, moved, task } = start(&opened, settings, LEVELS, i64::MAX);
         // A look or two, and nobody asked.
@@ -112,7 +111,7 @@ fn what_is_not_flushed_or_whose_units_are_not_durable_stays() {
     let store = filled();
     let opened = store.open().unwrap();
     opened.shared.set_flushed(PhyOffset(3 * SEGMENT_LEN + 10));
-    LocalExecutor::default().run(async {
+    on_executor(async {
         let running = start(&opened, SETTINGS, LEVELS, i64::MAX);
         running.expiry.delete_expired();
         until("what is flushed goes", || names(&store) == (3..13).collect::<Vec<_>>()).await;
@@ -149,7 +148,7 @@ fn a_reader_of_a_deleted_segment_reads_on_is_reported_and_its_bytes_go_after_it(
     let content = fs::read(store.segment(0)).unwrap();
     let descriptor = File::open(store.segment(0)).unwrap();
     let reader = opened.shared.segments.find(PhyOffset(100)).unwrap();
-    LocalExecutor::default().run(async {
+    on_executor(async {
         let Running { expiry, task, .. } = start(&opened, SETTINGS, LEVELS, i64::MAX);
         expiry.delete_expired();
         until("all but the last go", || names(&store) == [12]).await;
@@ -172,7 +171,7 @@ fn a_disk_that_is_too_full_takes_segments_before_their_time_and_sends_wait() {
     // No disk has so much space: it stays full whatever goes.
     let levels = DiskRule { min_free_clean: u64::MAX, min_free_warning: u64::MAX, ..LEVELS };
     let kept_for_ever = RetentionRule { reserved_ms: i64::MAX / 2, batch_max: 4, ..RULE };
-    LocalExecutor::default().run(async {
+    on_executor(async {
         let settings = ExpirySettings { rule: kept_for_ever, check_interval_ms: 3_600_000, ..SETTINGS };
         let Running { task, .. } = start(&opened, settings, levels, i64::MAX);
         until("one pass, without waiting for the first minute", || names(&store) == (4..13).collect::<Vec<_>>()).await;
@@ -200,7 +199,7 @@ fn a_segment_that_cannot_be_deleted_stays_readable_and_is_tried_again() {
     fs::rename(&path, &aside).unwrap();
     fs::create_dir(&path).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    LocalExecutor::default().run(async {
+    on_executor(async {
         let Running { expiry, moved, task } = start(&opened, SETTINGS, LEVELS, i64::MAX);
         expiry.age.set(Some((PhyOffset(0), Timestamp(0))));
         expiry.delete_expired();
@@ -219,7 +218,7 @@ fn a_segment_that_cannot_be_deleted_stays_readable_and_is_tried_again() {
 fn the_age_of_a_segment_is_that_of_its_last_record_and_of_the_file_if_there_is_none() {
     let store = filled();
     let opened = store.open().unwrap();
-    LocalExecutor::default().run(async {
+    on_executor(async {
         let Running { expiry, task, .. } = start(&opened, SETTINGS, LEVELS, i64::MAX);
         for start in [0, 5, 11].map(|index| PhyOffset(index * SEGMENT_LEN)) {
             let segment = opened.shared.segments.find(start).unwrap();
@@ -246,7 +245,7 @@ fn index_files_go_with_the_segments_that_they_lead_to_and_the_last_stays() {
     let opened = store.open().unwrap();
     let before = store.index_files();
     assert!(before.len() > 3, "{before:?}");
-    LocalExecutor::default().run(async {
+    on_executor(async {
         let Running { expiry, task, .. } = start(&opened, SETTINGS, LEVELS, i64::MAX);
         opened.shared.set_flushed(PhyOffset(6 * SEGMENT_LEN));
         expiry.delete_expired();
@@ -281,7 +280,7 @@ fn an_index_file_that_the_disk_does_not_give_stays_and_fails_the_queries_that_ne
     for path in [&before[0], &before[before.len() - 1]] {
         std::fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap();
     }
-    LocalExecutor::default().run(async {
+    on_executor(async {
         let Running { expiry, task, .. } = start(&opened, SETTINGS, LEVELS, i64::MAX);
         for _ in 0..2 {
             expiry.index.expire(store.end).await;
@@ -316,7 +315,7 @@ fn a_store_that_is_taken_away_under_the_node_takes_no_more_messages() {
     for (is_segment, take_away) in cases {
         let store = filled();
         let opened = store.open().unwrap();
-        LocalExecutor::default().run(async {
+        on_executor(async {
             let running = start(&opened, SETTINGS, LEVELS, i64::MAX);
             crate::io::sleep(Duration::from_millis(150)).await;
             assert_eq!(opened.shared.refusal(), None, "it is in its place");
