@@ -37,7 +37,7 @@ pub struct Machine {
     pub virtualisation: Option<String>,
     /// Tasks that wanted a core over the last 1, 5 and 15 minutes, before the load began.
     pub load_average: Option<String>,
-    /// Where the store lies; `None` if no directory was given.
+    /// Where the store lies; `None` if no directory was given, and none found.
     pub storage: Option<Storage>,
     /// The program that made the load and took the times.
     pub generator: Generator,
@@ -129,7 +129,7 @@ pub struct Broker {
 /// What the user knows and the host cannot tell.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct MachineArgs {
-    /// Where the broker keeps its store, if that is on this host: its mount and devices go into the result
+    /// Where the broker keeps its store, if that is on this host: its mount and devices go into the result [default: where its process has a commit log open]
     #[arg(long, value_name = "DIR")]
     pub store_dir: Option<PathBuf>,
     /// Git revision of the source that this program was built from [default: KEROLOX_REVISION when it was built, else HEAD of the source tree]
@@ -149,9 +149,13 @@ impl Machine {
     /// not there is named in [`Machine::not_found`].
     pub fn look(args: &MachineArgs, plan: &Plan) -> Machine {
         let mut looker = Looker::new(Path::new("/"));
-        let storage = args.store_dir.as_deref().map(|dir| storage::look(&mut looker, dir));
+        let pid = plan.pid.or_else(|| process_of(&plan.target));
+        let dir = args.store_dir.clone().or_else(|| process::store_dir(pid?));
+        let storage = dir.as_deref().map(|dir| storage::look(&mut looker, dir));
         if storage.is_none() {
-            looker.missed("storage", "no directory of the store was given (--store-dir)");
+            let why =
+                "no directory was given (--store-dir), and no broker of this host that may be looked at has a log open";
+            looker.missed("storage", why);
         }
         let broker = broker::look(&mut looker, &plan.target, plan.pid);
         let generator = looker.generator(args.revision.as_deref());

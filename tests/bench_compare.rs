@@ -109,10 +109,15 @@ fn a_run_carries_its_machine_and_two_runs_become_a_page() {
     for (name, label) in [("one", "first <run>"), ("two", "second & last")] {
         let path = dir.path().join(format!("{name}.json"));
         let root = node.root();
-        let place = ["run", "--broker", &broker, "--label", label, "--json", text(&path), "--store-dir", text(&root)];
+        let mut place = vec!["run", "--broker", &broker, "--label", label, "--json", text(&path)];
+        if name == "one" {
+            place.extend(["--store-dir", text(&root)]);
+        }
         measured(&with(&place, &TINY));
         let machine = &json(&path)["machine"];
         assert_eq!(machine["broker"]["flush"], "async", "{machine}");
+        // The second time nobody says where.
+        assert_eq!(machine["storage"]["dir"], text(&root.canonicalize().unwrap()), "{machine}");
         assert!(machine["storage"]["fileSystem"].is_string(), "{machine}");
         let command_line = machine["broker"]["commandLine"].as_str().expect("it runs here");
         assert!(command_line.contains("serve --config"), "{command_line}");

@@ -89,6 +89,18 @@ pub(super) fn settings_file(pid: u32) -> Option<PathBuf> {
     named_file(&words(pid)?).map(|file| dir.join(file))
 }
 
+/// The directory of the store that a process works on: that with the commit log of which it has a file open. The same layout
+/// for every RocketMQ broker.
+pub(super) fn store_dir(pid: u32) -> Option<PathBuf> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+    open.filter_map(|file| log_of(&file)).next()
+}
+
+fn log_of(file: &Path) -> Option<PathBuf> {
+    let dir = file.parent().filter(|dir| dir.ends_with("commitlog"))?;
+    dir.parent().map(Path::to_owned)
+}
+
 fn words(pid: u32) -> Option<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|bytes| !bytes.is_empty())?;
     let text = String::from_utf8_lossy(&bytes);
@@ -161,6 +173,21 @@ mod tests {
    2: 0100007F:02A9 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 333 1 0
    3: short";
         assert_eq!(listening(table, 0x2A9F), ["111"]);
+    }
+
+    #[test]
+    fn the_store_lies_where_the_commit_log_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir(root.join("commitlog")).unwrap();
+        let open = fs::File::create(root.join("commitlog/00000000000000000000")).unwrap();
+        assert_eq!(store_dir(std::process::id()), Some(root));
+        drop(open);
+        assert_eq!(store_dir(std::process::id()), None);
+        assert_eq!(store_dir(u32::MAX), None);
+        for other in ["/commitlog", "/a/commitlog-old/0", "socket:[7]", "/a/commitlog/b/0"] {
+            assert_eq!(log_of(Path::new(other)), None, "{other}");
+        }
     }
 
     #[test]
