@@ -12,9 +12,6 @@ use crate::load::Target;
 /// Settings as Java properties. Not among the library's codes: our own node does not answer it.
 const GET_BROKER_CONFIG: i32 = 26;
 
-/// Stands in the place of a secret.
-pub(super) const NOT_SHOWN: &str = "(not shown)";
-
 /// Asks the broker of a load for everything that it can tell; `None` if it is not known which that is.
 ///
 /// Of several behind a name server the first by name speaks for all. `pid`: its process, if that is known and here.
@@ -95,15 +92,9 @@ fn one(looker: &mut Looker, address: &str, pid: Option<u32>) -> Broker {
 
 /// A result is made to be passed on, and keys are for the broker alone.
 fn hide_secrets(settings: &mut BTreeMap<String, String>) {
-    for (_, value) in settings.iter_mut().filter(|(key, _)| sounds_secret(key)) {
-        NOT_SHOWN.clone_into(value);
+    for (_, value) in settings.iter_mut().filter(|(key, _)| process::sounds_secret(key)) {
+        process::NOT_SHOWN.clone_into(value);
     }
-}
-
-/// Whether what a setting of this name holds is nobody's business.
-pub(super) fn sounds_secret(key: &str) -> bool {
-    let key = key.to_lowercase();
-    ["secret", "password", "accesskey", "credential"].iter().any(|word| key.contains(word))
 }
 
 /// "sync" or "async", as the node says in its state or a Java broker in its settings.

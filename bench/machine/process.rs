@@ -5,7 +5,6 @@ use std::fs;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 
-use super::broker::{NOT_SHOWN, sounds_secret};
 use crate::load::Target;
 
 /// The state of a listening socket in `/proc/net/tcp`.
@@ -13,6 +12,9 @@ const LISTENING: &str = "0A";
 
 /// A longer word of a command line is a class path, and tells nobody anything.
 const WORD_LEN_MAX: usize = 240;
+
+/// Stands in the place of a secret.
+pub(super) const NOT_SHOWN: &str = "(not shown)";
 
 /// The process of a load's broker, as [`process_at`] finds it.
 pub fn process_of(target: &Target) -> Option<u32> {
@@ -55,6 +57,12 @@ fn listening(table: &str, port: u16) -> Vec<String> {
 /// The command line of a process, its words apart by blanks; those with blanks in quotes, the longest cut.
 pub(super) fn command_line(pid: u32) -> Option<String> {
     Some(words(pid)?.iter().map(|word| shown(word)).collect::<Vec<_>>().join(" "))
+}
+
+/// Whether what a setting of this name holds is nobody's business.
+pub(super) fn sounds_secret(key: &str) -> bool {
+    let key = key.to_lowercase();
+    ["secret", "password", "accesskey", "credential"].iter().any(|word| key.contains(word))
 }
 
 fn shown(word: &str) -> String {
