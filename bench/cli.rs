@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::load::sizes::Sizes;
-use crate::load::{Extent, Failure, Header, Pace, Plan, Rate, Target, Workload};
+use crate::load::{Extent, Header, Pace, Plan, Rate, Target, Workload};
 
 pub const EXIT_CODES: &str = "\
 Exit codes:
@@ -25,15 +25,6 @@ pub const EXIT_ERRORS: u8 = 3;
 pub fn usage(why: &str) -> ExitCode {
     eprintln!("kerolox-bench: {why}");
     ExitCode::from(EXIT_USAGE)
-}
-
-/// Says why there is no result.
-pub fn failed(failure: &Failure) -> ExitCode {
-    eprintln!("kerolox-bench: {failure}");
-    match failure {
-        Failure::Plan(_) => ExitCode::from(EXIT_USAGE),
-        Failure::Peer(_) | Failure::Host(_) => ExitCode::from(EXIT_FAILURE),
-    }
 }
 
 const WARMUP_SECONDS: f64 = 5.0;

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     let command = Arguments::parse().command;
     let loads = !matches!(command, Command::Report(_) | Command::Sink(_));
     if loads && let Err(error) = load::stop::on_signals() {
-        return cli::failed(&load::Failure::Host(format!("signals cannot be caught: {error}")));
+        return measure::Stop::from(format!("signals cannot be caught: {error}")).tell();
     }
     match command {
         Command::Run(args) => run::run(&args),

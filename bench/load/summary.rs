@@ -13,6 +13,8 @@ use super::tally::Tally;
 use super::{Event, Interval, process};
 use crate::result::{Curve, RunResult, Series, Total};
 
+/// ns.
+const MICRO: u64 = 1000;
 /// Percentiles that a curve has in any case.
 const PERCENTILES: [f64; 9] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999, 100.0];
 /// Points of a curve between one halving of what is left to 100 % and the next.
@@ -144,10 +146,10 @@ impl<'a> Summary<'a> {
         self.rates.failed.push(rate(tally.failed));
         self.rates.consumed.push(rate(tally.consumed));
         self.rates.backlog.push(self.backlog());
-        push(&mut self.publish, &tally.publish, ms);
-        push(&mut self.delay, &tally.delay, micros);
-        push(&mut self.end_to_end, &tally.end_to_end, ms);
-        push(&mut self.pull, &tally.pull, ms);
+        push(&mut self.publish, &tally.publish, MS, ms);
+        push(&mut self.delay, &tally.delay, MICRO, micros);
+        push(&mut self.end_to_end, &tally.end_to_end, MS, ms);
+        push(&mut self.pull, &tally.pull, MS, ms);
         observer(Event::Measured(&interval));
     }
 
@@ -203,10 +205,10 @@ impl<'a> Summary<'a> {
             publish_delay: self.delay,
             end_to_end_latency: self.end_to_end,
             pull_latency: self.pull,
-            aggregated_publish_latency: all_of(&total.publish, ms),
-            aggregated_publish_delay: all_of(&total.delay, micros),
-            aggregated_end_to_end_latency: all_of(&total.end_to_end, ms),
-            aggregated_pull_latency: all_of(&total.pull, ms),
+            aggregated_publish_latency: all_of(&total.publish, MS, ms),
+            aggregated_publish_delay: all_of(&total.delay, MICRO, micros),
+            aggregated_end_to_end_latency: all_of(&total.end_to_end, MS, ms),
+            aggregated_pull_latency: all_of(&total.pull, MS, ms),
             interval_seconds: plan.interval_seconds,
             seconds: rounded(seconds, 1e6),
             rate: rounded(total.published as f64 / seconds, 10.0),
@@ -245,9 +247,10 @@ fn describe(plan: &Plan) -> String {
     text + &format!(", {} x {} queues", plan.topics, plan.queues)
 }
 
-fn push<T>(series: &mut Series<T>, histogram: &Histogram<u64>, unit: fn(u64) -> T) {
-    let at = |quantile: f64| unit(histogram.value_at_quantile(quantile));
-    series.avg.push(rounded(histogram.mean() / MS as f64, 1e6));
+/// `in_unit` gives a value in a unit of `nanos`.
+fn push<T>(series: &mut Series<T>, histogram: &Histogram<u64>, nanos: u64, in_unit: fn(u64) -> T) {
+    let at = |quantile: f64| in_unit(histogram.value_at_quantile(quantile));
+    series.avg.push(rounded(histogram.mean() / nanos as f64, 1e6));
     series.p50.push(at(0.5));
     series.p75.push(at(0.75));
     series.p95.push(at(0.95));
@@ -255,21 +258,22 @@ fn push<T>(series: &mut Series<T>, histogram: &Histogram<u64>, unit: fn(u64) -> 
     series.p99_9.push(at(0.999));
     series.p99_99.push(at(0.9999));
     series.p99_999.push(at(0.99999));
-    series.max.push(unit(histogram.max()));
+    series.max.push(in_unit(histogram.max()));
 }
 
-fn all_of<T>(histogram: &Histogram<u64>, unit: fn(u64) -> T) -> Option<Total<T>> {
+/// As [`push`].
+fn all_of<T>(histogram: &Histogram<u64>, nanos: u64, in_unit: fn(u64) -> T) -> Option<Total<T>> {
     if histogram.is_empty() {
         return None;
     }
-    let at = |quantile: f64| unit(histogram.value_at_quantile(quantile));
+    let at = |quantile: f64| in_unit(histogram.value_at_quantile(quantile));
     let mut percentiles: Vec<f64> =
         histogram.iter_quantiles(POINTS_A_HALVING).map(|value| value.quantile_iterated_to() * 100.0).collect();
     percentiles.extend(PERCENTILES);
     percentiles.sort_by(f64::total_cmp);
     percentiles.dedup();
     Some(Total {
-        avg: rounded(histogram.mean() / MS as f64, 1e6),
+        avg: rounded(histogram.mean() / nanos as f64, 1e6),
         p50: at(0.5),
         p75: at(0.75),
         p95: at(0.95),
@@ -277,7 +281,7 @@ fn all_of<T>(histogram: &Histogram<u64>, unit: fn(u64) -> T) -> Option<Total<T>>
         p99_9: at(0.999),
         p99_99: at(0.9999),
         p99_999: at(0.99999),
-        max: unit(histogram.max()),
+        max: in_unit(histogram.max()),
         quantiles: Curve(percentiles.into_iter().map(|percentile| (percentile, at(percentile / 100.0))).collect()),
     })
 }
@@ -288,7 +292,7 @@ fn ms(nanos: u64) -> f64 {
 }
 
 fn micros(nanos: u64) -> u64 {
-    (nanos + 500) / 1000
+    (nanos + MICRO / 2) / MICRO
 }
 
 /// `value` in steps of 1 / `steps`.
@@ -299,4 +303,95 @@ fn rounded(value: f64, steps: f64) -> f64 {
 /// Nanoseconds since the epoch as `2026-01-31T12:00:00.000Z`.
 fn date(nanos: u64) -> String {
     utc(Timestamp((nanos / MS) as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::plan::tests::plan;
+    use crate::load::tally::Trouble;
+
+    #[test]
+    fn known_latencies_give_known_figures_each_in_its_unit() {
+        let plan = plan();
+        let mut summary = Summary::new(&plan, 1);
+        let slice = |number, phase, start, end| Slice { number, phase, start, end };
+        let mut told = Vec::new();
+        let mut observer = |event: Event<'_>| {
+            if let Event::Measured(interval) = event {
+                told.push((interval.until_seconds, interval.published, interval.failed));
+            }
+        };
+        let mut warming = Tally::new();
+        warming.publish.saturating_record_n(900 * MS, 77);
+        summary.add(slice(0, Phase::Warmup, 0, SECOND), 0, &warming, &mut observer);
+        // 10 µs to 10 ms by steps of 10 µs, each sent 3 to 3,000 µs late.
+        let mut all = Tally::new();
+        for number in 1..=1000 {
+            all.publish.saturating_record(number * 10 * MICRO);
+            all.delay.saturating_record(number * 3 * MICRO);
+        }
+        (all.published, all.behind_max) = (1000, 3 * MS);
+        summary.add(slice(1, Phase::Measured, SECOND, 2 * SECOND), 0, &all, &mut observer);
+        let mut half = Tally::new();
+        half.failed = 5;
+        half.trouble(Trouble::Code(2), 5);
+        summary.add(slice(2, Phase::Measured, 2 * SECOND, 5 * SECOND / 2), 0, &half, &mut observer);
+        summary.end(0, &mut observer);
+        assert_eq!(told, [(1.0, 1000, 0), (1.5, 0, 5)]);
+        let end = End {
+            active_until: 2 * SECOND,
+            acknowledged: 1077,
+            until: 5 * SECOND / 2,
+            never_sent: 3,
+            ..End::default()
+        };
+        let (own_cpu, broker_cpu) = (MS, Some(2 * MS));
+        let result = summary.result(Around {
+            measure_from: SECOND,
+            begin_wall: 90 * SECOND,
+            own_cpu,
+            broker_cpu,
+            ends: vec![end],
+        });
+
+        let near = |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 0.001, "{found}, not {wanted}");
+        let publish = result.aggregated_publish_latency.unwrap();
+        for (found, wanted) in [
+            (publish.avg, 5.005),
+            (publish.p50, 5.0),
+            (publish.p75, 7.5),
+            (publish.p95, 9.5),
+            (publish.p99, 9.9),
+            (publish.p99_9, 9.99),
+            (publish.p99_99, 10.0),
+            (publish.max, 10.0),
+            (result.publish_latency.avg[0], 5.005),
+            (result.publish_latency.p99[0], 9.9),
+        ] {
+            near(found, wanted);
+        }
+        let points: BTreeMap<String, f64> =
+            publish.quantiles.0.iter().map(|(percentile, value)| (percentile.to_string(), *value)).collect();
+        near(points["90"], 9.0);
+        near(points["100"], 10.0);
+        let delay = result.aggregated_publish_delay.unwrap();
+        for (found, wanted) in [
+            (delay.avg, 1501.5),
+            (delay.p50 as f64, 1500.0),
+            (delay.max as f64, 3000.0),
+            (result.publish_delay.avg[0], 1501.5),
+            (result.behind_ms_max, 3.0),
+        ] {
+            near(found, wanted);
+        }
+        assert_eq!((result.publish_rate, result.publish_error_rate), (vec![1000.0, 0.0], vec![0.0, 10.0]));
+        assert_eq!((result.seconds, result.messages, result.messages_with_warmup), (1.5, 1000, 1077));
+        near(result.rate, 666.7);
+        assert_eq!((result.generator_cpu_micros_per_message, result.cpu_micros_per_message), (1.0, Some(2.0)));
+        assert_eq!((result.errors, result.never_sent), ([("2".to_owned(), 5)].into(), 3));
+        assert_eq!(result.begin_time, "1970-01-01T00:01:30.000Z");
+        assert_eq!(result.end_time, "1970-01-01T00:01:31.500Z");
+        assert_eq!((result.aggregated_end_to_end_latency, result.publish_latency.max[1]), (None, 0.0));
+    }
 }
