@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::cli::{self, LoadArgs};
 use crate::load::{Failure, Target};
 use crate::machine::{MachineArgs, process_at};
-use crate::measure::{self, Stop, check_files, is_clean, measure, say, write_json};
+use crate::measure::{self, Stop, check_files, is_clean, measure, say, to_its_end, write_json};
 use crate::report::{self, Axis, Dot, DotChart, Markup, Run, Scale, Stroke, count, legend, ratio};
 use crate::result::RunResult;
 use ratios::Row;
@@ -142,7 +142,7 @@ fn turn(args: &Args, side: &Side) -> Result<RunResult, Stop> {
     let result = plan.map_err(Failure::Plan).and_then(|plan| measure(&plan, &args.machine, &mut |_| {}));
     // It is stopped even if its load failed; but then that is what the user must hear of.
     let stopped = started.map_or(Ok(()), |broker| broker.stop());
-    let result = result?;
+    let result = to_its_end(result?)?;
     stopped?;
     Ok(result)
 }

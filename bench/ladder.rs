@@ -10,9 +10,9 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::cli::{self, LoadArgs, TargetArgs};
-use crate::load::{Pace, Plan, Rate, stop};
+use crate::load::{Pace, Plan, Rate};
 use crate::machine::{MachineArgs, process_of};
-use crate::measure::{self, Stop, check_files, is_clean, measure, say, write_json};
+use crate::measure::{self, Stop, check_files, is_clean, measure, say, to_its_end, write_json};
 use crate::report::{
     self, Axis, Kind, Line, LineChart, Marks, Markup, PERCENTILES, Run, Scale, Stroke, at, count, legend, ms,
     percentile, rate, rate_of,
@@ -143,11 +143,7 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 fn climb(args: &Args, plan: &Plan) -> Result<Ladder, Stop> {
-    // A run that was stopped is no run of its length.
-    let run = |plan: &Plan| match measure(plan, &args.machine, &mut |_| {}) {
-        Ok(_) if stop::is_wanted() => Err(Stop::from("stopped".to_owned())),
-        result => Ok(result?),
-    };
+    let run = |plan: &Plan| to_its_end(measure(plan, &args.machine, &mut |_| {})?);
     let (mut closed, mut tries) = (None, Vec::new());
     let maximum = match args.maximum {
         Some(maximum) => maximum,

@@ -39,6 +39,17 @@ pub fn measure(plan: &Plan, machine: &MachineArgs, observer: &mut dyn FnMut(Even
     Ok(result)
 }
 
+/// The result of a load that went on to its end.
+///
+/// # Errors
+/// Why it did not.
+pub fn to_its_end(result: RunResult) -> Result<RunResult, Stop> {
+    match &result.ended_early {
+        Some(why) => Err(Stop::from(why.clone())),
+        None => Ok(result),
+    }
+}
+
 /// Whether every message was sent and answered with success.
 pub fn is_clean(result: &RunResult) -> bool {
     result.errors.is_empty() && result.never_sent == 0

@@ -80,6 +80,9 @@ pub struct RunResult {
     pub interval_seconds: f64,
     /// How long was measured.
     pub seconds: f64,
+    /// Why that is less than was planned.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ended_early: Option<String>,
     /// Messages a second that were answered with success, over the whole measured time.
     pub rate: f64,
     /// Messages a second that came to consumers.
@@ -269,6 +272,7 @@ mod tests {
             aggregated_pull_latency: None,
             interval_seconds: 1.0,
             seconds: 2.0,
+            ended_early: Some("interrupted".into()),
             rate: 1000.5,
             consumed_rate: 0.0,
             messages: 2001,

@@ -80,8 +80,8 @@ fn answer(args: &Args, plan: &Plan) -> Result<bool, Stop> {
     result.machine = machine.to_json();
     // What was measured is told whatever becomes of the sink.
     let ceiling = match args.sink {
-        true if stop::is_wanted() => {
-            eprintln!("kerolox-bench: stopped, so the sink was not measured");
+        true if result.ended_early.is_some() => {
+            eprintln!("kerolox-bench: the load ended early, so the sink was not measured");
             Ok(None)
         }
         true => ceiling(plan, args.sink_core).map(Some),
@@ -101,7 +101,11 @@ fn answer(args: &Args, plan: &Plan) -> Result<bool, Stop> {
     }
     said?;
     ceiling.map_err(|failure| Stop::from(failure).during("the sink"))?;
-    Ok(is_clean(&result))
+    match &result.ended_early {
+        // Whoever interrupts a load knows it.
+        Some(why) if !stop::is_wanted() => Err(Stop::from(why.clone())),
+        _ => Ok(is_clean(&result)),
+    }
 }
 
 /// The same load against a sink in a process of its own.
@@ -124,6 +128,9 @@ fn ceiling(plan: &Plan, core: Option<usize>) -> Result<Ceiling, Failure> {
         ..plan.clone()
     };
     let result = measure(&plan, &mut Sums::default())?;
+    if let Some(why) = result.ended_early {
+        return Err(Failure::Peer(why));
+    }
     let latency = result.aggregated_publish_latency.or(result.aggregated_pull_latency);
     let latency = latency.ok_or_else(|| Failure::Peer("the sink answered nothing".to_owned()))?;
     Ok(Ceiling {

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::cli::{self, LoadArgs, TargetArgs};
 use crate::load::tally::Trouble;
-use crate::load::{self, Event, Extent, Interval, Pace, Plan, stop};
+use crate::load::{self, Event, Extent, Interval, Pace, Plan};
 use crate::machine::{MachineArgs, process_of};
 use crate::measure::{self, Stop, check_files, measure, say, write_json};
 use crate::report::{self, Markup, Run, count, ms, rate};
@@ -41,7 +41,7 @@ the place of --duration.
 
 Exit codes:
   0  done; with --act, every minute passed
-  1  with --act, a minute failed, or it was stopped or messages got lost; or the broker cannot be reached or is gone, or a file cannot be written
+  1  with --act, a minute failed, or it ended early or messages got lost; or the broker cannot be reached or is gone, or a file cannot be written
   2  wrong usage; trying again without a change cannot help
 
 Examples:
@@ -271,17 +271,17 @@ fn soak(args: &Args, plan: &Plan) -> Result<Soak, Stop> {
     for minute in &minutes[told..] {
         say(&(line(minute, &args.limits, args.act) + "\n"))?;
     }
-    let faults = faults(&result, stop::is_wanted());
+    let faults = faults(&result);
     let passed = minutes.iter().all(|minute| minute.passed) && !minutes.is_empty() && faults.is_empty();
     let passed = args.act.then_some(passed);
     Ok(Soak { version: env!("CARGO_PKG_VERSION"), limits: args.limits.clone(), passed, faults, minutes, result })
 }
 
 /// What fails a soak besides its minutes: nobody knows to which of them it belongs.
-fn faults(result: &RunResult, is_stopped: bool) -> Vec<String> {
+fn faults(result: &RunResult) -> Vec<String> {
     let mut faults = Vec::new();
-    if is_stopped {
-        faults.push(format!("stopped after {:.0} s", result.seconds));
+    if let Some(why) = &result.ended_early {
+        faults.push(format!("ended after {:.0} s: {why}", result.seconds));
     }
     // The schedule was lost, and no limit was kept.
     if result.never_sent > 0 {
@@ -461,14 +461,16 @@ mod tests {
     #[test]
     fn what_stands_in_no_minute_fails_a_soak_too() {
         let good = crate::report::tests::result("x", 1.0);
-        assert_eq!(faults(&good, false), [] as [&str; 0]);
-        assert_eq!(faults(&good, true), ["stopped after 3 s"]);
+        assert_eq!(faults(&good), [] as [&str; 0]);
+        let mut bad = good.clone();
+        bad.ended_early = Some("interrupted".to_owned());
+        assert_eq!(faults(&bad), ["ended after 3 s: interrupted"]);
         let mut bad = good;
         bad.never_sent = 1200;
         for (name, number) in [("missing", 2), ("order", 3), ("damaged", 4), ("timeout", 5)] {
             bad.errors.insert(name.to_owned(), number);
         }
-        let told = faults(&bad, false);
+        let told = faults(&bad);
         assert_eq!(told.len(), 4, "a time-out stands in its minute: {told:?}");
         assert!(told[0] == "1,200 messages never left" && told[1].starts_with("2 messages were ack"), "{told:?}");
     }

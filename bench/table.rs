@@ -35,6 +35,9 @@ pub fn text(result: &RunResult) -> String {
         line(&mut out, &format!("rate           {:.0} msg/s read", result.consumed_rate));
     }
     line(&mut out, &format!("messages       {} acknowledged, {} read", result.messages, result.consumed));
+    if let Some(why) = &result.ended_early {
+        line(&mut out, &format!("ended early    {why}"));
+    }
     if result.never_sent > 0 {
         line(&mut out, &format!("never sent     {}: the schedule could not be kept", result.never_sent));
     }

@@ -283,9 +283,9 @@ fn a_soak_that_is_stopped_has_not_passed() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("FAIL: stopped after "), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("FAIL: ended after "), "{output:?}");
     assert_eq!(json(&json_file)["passed"], false);
-    assert!(fs::read_to_string(&html).unwrap().contains("FAIL: stopped after "));
+    assert!(fs::read_to_string(&html).unwrap().contains("FAIL: ended after "));
 }
 
 #[test]

@@ -202,6 +202,17 @@ fn a_topic_that_has_other_queues_is_left_as_it_is() {
     }
 }
 
+/// Until some message of the load is in the first queue.
+fn wait_for_messages(node: &Node, topic: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut client = node.client(HeaderType::Json);
+    // A topic that is not there yet has no offsets.
+    while client.ask(&Request::queue(request::GET_MAX_OFFSET, topic)).ext.get("offset").is_none_or(|end| end == "0") {
+        assert!(Instant::now() < deadline, "nothing is sent");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn an_interrupt_ends_the_load_with_what_was_measured() {
     let node = node();
@@ -215,18 +226,7 @@ fn an_interrupt_ends_the_load_with_what_was_measured() {
         program.args(["run", "--broker", &node.broker.to_string(), "--topic", &topic, "--json"]).arg(&json);
         program.args(["--warmup", "0", "--duration", "600", "--timeout-ms", "30000"]).args(pace.split(' '));
         let mut child = program.stdout(Stdio::null()).spawn().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let mut client = node.client(HeaderType::Json);
-        // A topic that is not there yet has no offsets.
-        while client
-            .ask(&Request::queue(request::GET_MAX_OFFSET, &topic))
-            .ext
-            .get("offset")
-            .is_none_or(|end| end == "0")
-        {
-            assert!(Instant::now() < deadline, "nothing is sent");
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait_for_messages(&node, &topic);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0), "{pace}");
         let result: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
@@ -344,4 +344,26 @@ fn without_a_broker_it_says_where_it_looked() {
     let output = program.args(["run", "--broker", &address]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains(&address), "{output:?}");
+}
+
+#[test]
+fn a_broker_that_goes_for_good_leaves_what_was_measured_before() {
+    let mut node = node();
+    let dir = TempDir::new().unwrap();
+    let json = dir.path().join("result.json");
+    let mut program = Program::new(env!("CARGO_BIN_EXE_kerolox-bench"));
+    program.args(["run", "--broker", &node.broker.to_string(), "--topic", "gone", "--rate", "200", "--warmup", "0"]);
+    program.args(["--duration", "600", "--timeout-ms", "1000", "--json"]).arg(&json);
+    let child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_messages(&node, "gone");
+    node.kill();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    for said in [&output.stdout, &output.stderr] {
+        assert!(String::from_utf8_lossy(said).contains("no connection for 10 s"), "{output:?}");
+    }
+    let result: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert!(number(&result, "messages") > 0 && result["seconds"].as_f64().unwrap() < 600.0, "{result}");
+    assert!(number(&result, "neverSent") > 0, "{result}");
+    assert!(result["endedEarly"].as_str().unwrap().contains("no connection for 10 s"), "{result}");
 }

@@ -95,9 +95,10 @@ pub fn histogram() -> Histogram<u64> {
 /// Carries out `plan`; `observer` is told what happens at each interval's end.
 ///
 /// # Errors
-/// [`Failure`] if the load cannot begin, or no connection to a broker is left. What goes wrong with single messages
-/// is counted in [`RunResult::errors`]. After an interrupt ([`stop::on_signals`]) the result is of what was measured until
-/// then, and every further run fails.
+/// [`Failure`] if the load cannot begin, or no connection to a broker is left before anything was measured. What goes wrong
+/// with single messages is counted in [`RunResult::errors`]. After an interrupt ([`stop::on_signals`]), or once no connection
+/// is left, the result is of what was measured until then, and says so ([`RunResult::ended_early`]); after an interrupt every
+/// further run fails.
 pub fn run(plan: &Plan, observer: &mut dyn FnMut(Event<'_>)) -> Result<RunResult, Failure> {
     plan.check().map_err(Failure::Plan)?;
     if stop::is_wanted() {
@@ -144,9 +145,11 @@ pub fn run(plan: &Plan, observer: &mut dyn FnMut(Event<'_>)) -> Result<RunResult
             });
         }
         let mut summary = Summary::new(plan, plan.threads as usize);
-        let around = follow(plan, times, &received, &back, &mut summary, observer);
-        if let Some(failure) = around.ends.iter().find_map(|end| end.failure.clone()) {
-            return Err(Failure::Peer(failure));
+        let mut around = follow(plan, times, &received, &back, &mut summary, observer);
+        match around.ends.iter().find_map(|end| end.failure.clone()) {
+            Some(failure) if summary.is_empty() => return Err(Failure::Peer(failure)),
+            None if stop::is_wanted() => around.ended_early = Some("interrupted".to_owned()),
+            failure => around.ended_early = failure,
         }
         Ok(summary.result(around))
     })
@@ -250,6 +253,7 @@ fn follow(
         own_cpu: meters.own.map_or(0, |(from, until)| until - from),
         broker_cpu: meters.broker.map(|(from, until)| until - from),
         ends,
+        ended_early: None,
     }
 }
 

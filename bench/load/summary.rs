@@ -61,6 +61,8 @@ pub struct Around {
     pub own_cpu: u64,
     pub broker_cpu: Option<u64>,
     pub ends: Vec<End>,
+    /// Why the load did not go on to its end.
+    pub ended_early: Option<String>,
 }
 
 impl<'a> Summary<'a> {
@@ -157,6 +159,11 @@ impl<'a> Summary<'a> {
         if self.plan.workload.tails() { self.acknowledged.saturating_sub(self.tailed) } else { 0 }
     }
 
+    /// Whether anything was timed that is measured.
+    pub fn is_empty(&self) -> bool {
+        self.total.publish.is_empty() && self.total.end_to_end.is_empty() && self.total.pull.is_empty()
+    }
+
     /// The result of the whole run.
     pub fn result(self, around: Around) -> RunResult {
         let plan = self.plan;
@@ -211,6 +218,7 @@ impl<'a> Summary<'a> {
             aggregated_pull_latency: all_of(&total.pull, MS, ms),
             interval_seconds: plan.interval_seconds,
             seconds: rounded(seconds, 1e6),
+            ended_early: around.ended_early,
             rate: rounded(total.published as f64 / seconds, 10.0),
             consumed_rate: rounded(total.consumed as f64 / seconds, 10.0),
             messages: total.publish.len(),
@@ -353,6 +361,7 @@ mod tests {
             own_cpu,
             broker_cpu,
             ends: vec![end],
+            ended_early: None,
         });
 
         let near = |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 0.001, "{found}, not {wanted}");

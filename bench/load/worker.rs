@@ -138,6 +138,10 @@ impl Worker {
         let failure = self.work().err();
         self.stop_sending();
         let now = clock::now();
+        if failure.is_some() {
+            // Whether there is something to tell is seen where all is put together.
+            _ = self.books.stop(now);
+        }
         let never_sent = self.sender.as_ref().map_or(0, |sender| sender.never_sent(now, &self.books));
         self.books.finish(now, never_sent, failure);
     }

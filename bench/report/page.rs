@@ -84,10 +84,11 @@ fn summary(runs: &[Run]) -> String {
 /// What a reader must know before believing a figure: each reason once, with the runs that give it.
 fn warnings(page: &mut Markup, runs: &[Run]) {
     type Reason = (&'static str, fn(&Run) -> Option<String>);
-    let reasons: [Reason; 5] = [
+    let reasons: [Reason; 6] = [
         ("the load came from a debug build, so the figures mean nothing", |run| {
             (run.machine.generator.build == "debug").then(String::new)
         }),
+        ("the load ended before its time", |run| run.result.ended_early.clone()),
         ("messages failed", |run| {
             let errors: u64 = run.result.errors.values().sum();
             (errors > 0).then(|| figures::count(errors))

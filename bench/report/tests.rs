@@ -116,9 +116,18 @@ fn what_makes_figures_doubtful_stands_at_the_top() {
     bad.machine["loadAverage"] = json!("3.00 0.20 0.30");
     let mut late = result("late", 1.0);
     late.never_sent = 9;
+    late.ended_early = Some("no connection".to_owned());
     let text = of_runs("Title", Markup::new(), &runs(vec![bad, late]));
     let warnings = &text[text.find("class=\"warnings\"").unwrap()..text.find("At a glance").unwrap()];
-    for wanted in ["so the figures mean nothing: bad.", "bad (7)", "bad (50.0 ms", "other work", "late (9)", "kernel"] {
+    for wanted in [
+        "so the figures mean nothing: bad.",
+        "bad (7)",
+        "bad (50.0 ms",
+        "other work",
+        "late (9)",
+        "late (no connection)",
+        "kernel",
+    ] {
         assert!(warnings.contains(wanted), "{wanted} in {warnings}");
     }
 }
