@@ -115,6 +115,12 @@ pub(super) fn value_of(text: &str) -> &str {
     chosen.map_or(text.trim(), |(chosen, _)| chosen)
 }
 
+/// A word as a shell takes it.
+pub(super) fn shell_word(text: &str) -> String {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,5 +142,11 @@ mod tests {
             change("/sys/block/sda/queue/write_cache", "write back"),
             "echo 'write back' > /sys/block/sda/queue/write_cache"
         );
+    }
+
+    #[test]
+    fn odd_names_of_mounts_can_be_pasted() {
+        assert_eq!(shell_word("/data"), "/data");
+        assert_eq!(shell_word("/a b's"), r"'/a b'\''s'");
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::Setting;
+use crate::tuning::finding::shell_word;
 use crate::tuning::{Finding, Host, Severity};
 
 pub(super) const SETTING: Setting = Setting {
@@ -41,7 +42,7 @@ fn look(host: &Host) -> io::Result<Vec<Finding>> {
     let fix = if host.exists("/run/systemd/system") {
         "systemctl enable --now fstrim.timer".to_owned()
     } else {
-        format!("run fstrim {} once a week", place.mount.point.display())
+        format!("run fstrim {} once a week", shell_word(&place.mount.point.display().to_string()))
     };
     Ok(vec![SETTING.fine("", "nobody tells the device what is free", WANTED).by_hand(Severity::Hint, fix)])
 }
@@ -49,7 +50,7 @@ fn look(host: &Host) -> io::Result<Vec<Finding>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tuning::test_tree::Tree;
+    use crate::tuning::test_tree::{DATA, Tree, number};
 
     #[test]
     fn a_device_that_discards_wants_to_be_told() {
@@ -67,5 +68,17 @@ mod tests {
         tree.mounted("nvme0n1", "xfs", "rw,noatime");
         tree.link("/etc/systemd/system/timers.target.wants/fstrim.timer", "/usr/lib/systemd/system/fstrim.timer");
         assert_eq!(severity(&tree), Severity::Fine);
+    }
+
+    #[test]
+    fn the_command_can_be_pasted_whatever_the_mount_is_called() {
+        let tree = Tree::new();
+        tree.disk("sda", &[("discard_max_bytes", "1")]);
+        tree.make_dir("/mnt/big disk/store");
+        std::fs::remove_dir_all(tree.at(DATA)).unwrap();
+        tree.link(DATA, "../mnt/big disk/store");
+        let mounted = format!(r"22 1 {} / /mnt/big\040disk rw,noatime - ext4 /dev/sda rw", number("sda"));
+        tree.put("/proc/self/mountinfo", &mounted);
+        assert_eq!(SETTING.check(&tree.host())[0].fix, "run fstrim '/mnt/big disk' once a week");
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::Setting;
+use crate::tuning::finding::shell_word;
 use crate::tuning::place::{Mount, is_in_memory, is_remote};
 use crate::tuning::{Finding, Host, Severity};
 
@@ -124,11 +125,6 @@ fn access_times(mount: &Mount) -> Option<Fault> {
     })
 }
 
-fn shell_word(text: &str) -> String {
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
-    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,11 +170,5 @@ mod tests {
             let [(severity, fix)] = &told(file_system, options)[..] else { panic!("one fault: {file_system}") };
             assert!(*severity == Severity::Warning && fix.contains(words), "{fix}");
         }
-    }
-
-    #[test]
-    fn odd_names_of_mounts_can_be_pasted() {
-        assert_eq!(shell_word("/data"), "/data");
-        assert_eq!(shell_word("/a b's"), r"'/a b'\''s'");
     }
 }
