@@ -28,6 +28,12 @@ class LoopDisk:
 
     def repair(self):
         """What the operator of a failed disk does before its next mount; not while this is open."""
+        # Unmounted here is not yet gone: the same file system must not be checked, or mounted anew, while it lives.
+        deadline = time.monotonic() + 60
+        while loops := subprocess.run(["losetup", "--associated", self.image], stdout=subprocess.PIPE, text=True).stdout:
+            if time.monotonic() > deadline:
+                raise Failed(f"{self.image} is still in use: {loops}")
+            time.sleep(0.02)
         done = subprocess.run(["e2fsck", "-f", "-y", self.image], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode not in (0, 1):
             raise Failed(f"e2fsck ended with {done.returncode}: {done.stdout[-500:]}")
@@ -59,9 +65,3 @@ class LoopDisk:
     def __exit__(self, *_):
         self.holder.stdin.close()
         self.holder.wait()
-        # Unmounted here is not yet gone: the same file system must not be checked, or mounted anew, while it lives.
-        deadline = time.monotonic() + 20
-        while loops := subprocess.run(["losetup", "--associated", self.image], stdout=subprocess.PIPE, text=True).stdout:
-            if time.monotonic() > deadline:
-                raise Failed(f"{self.image} is still in use: {loops}")
-            time.sleep(0.02)
