@@ -106,16 +106,19 @@ impl SharedMap {
     }
 
     /// As [`SharedMap::reserve`], and has what is reserved anew in memory and ready for stores, so that the owner's core does
-    /// not stop for it. Blocking.
+    /// not stop for it; what lies before `used`, and was stored long ago, is left where it is. Blocking.
     ///
     /// # Errors
     /// The reservation's own.
-    pub fn reserve_in_memory(&self, to: u64) -> io::Result<()> {
-        let from = self.reserved() / PAGE_LEN * PAGE_LEN;
+    pub fn reserve_in_memory(&self, used: u64, to: u64) -> io::Result<()> {
+        let before = self.reserved();
         self.reserve(to)?;
         // Both are hints: where the kernel takes none, the stores bring the pages in. A fault is to bring in its own page and
         // not all that the device reads ahead, which for a queue that grows slowly is megabytes of zeros.
-        let _ = self.map.advise(Advice::Random);
+        if before == 0 {
+            let _ = self.map.advise(Advice::Random);
+        }
+        let from = before.max(used) / PAGE_LEN * PAGE_LEN;
         if let Some(len) = self.reserved().checked_sub(from).filter(|len| *len > 0) {
             let _ = self.map.advise_range(Advice::PopulateWrite, from as usize, len as usize);
         }
@@ -275,13 +278,33 @@ mod tests {
         let path = dir.path().join("00000000000000000000");
         let map = SharedMap::open(&path, 6 << 20).unwrap();
         let pages = || (0..map.len()).step_by(4096).filter(|at| map.is_resident(*at, 1)).count();
-        map.reserve_in_memory(8192).unwrap();
+        map.reserve_in_memory(0, 8192).unwrap();
         assert!(map.is_resident(0, 8192));
         // SAFETY: the test owns the file.
         unsafe { map.write(20, b"unit") };
         assert_eq!(pages(), 2);
-        map.reserve_in_memory(10_000).unwrap();
+        map.reserve_in_memory(24, 10_000).unwrap();
         assert_eq!((map.bytes(20, 4), pages()), (b"unit".as_slice(), 3));
+    }
+
+    #[test]
+    fn what_was_stored_before_the_file_was_opened_stays_on_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("00000000000000000000");
+        let used = 20 * 4096 + 24;
+        std::fs::write(&path, vec![1; used]).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(6 << 20).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let map = SharedMap::open(&path, 6 << 20).unwrap();
+        if map.is_resident(0, 1) {
+            eprintln!("this file system keeps its files in memory; nothing is shown");
+            return;
+        }
+        map.reserve_in_memory(used as u64, used as u64 + 4096).unwrap();
+        assert!(map.is_resident(used, 4096));
+        assert!((0..20).all(|page| !map.is_resident(page * 4096, 1)));
     }
 
     #[test]

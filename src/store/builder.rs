@@ -28,7 +28,7 @@ use crate::types::{QueueHandle, QueueOffset, ShardId, TagsCode, Timestamp};
 /// Blocks of a consume queue file are reserved in portions that double up to this, so that ten thousand small queues
 /// stay small.
 const RESERVE_LEN_MIN: u64 = 4096;
-const RESERVE_LEN_MAX: u64 = 256 * 1024;
+const RESERVE_LEN_MAX: u64 = 64 * 1024;
 /// Pause after a file could not be made or extended.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -231,7 +231,7 @@ impl Builder {
                 if view.is_gone() {
                     return Ok(());
                 }
-                file.map().reserve_in_memory(to)
+                file.map().reserve_in_memory(used, to)
             };
             return self.blocking.run_for_appends(reserve).await;
         }
@@ -250,7 +250,7 @@ impl Builder {
                 }
                 let map = SharedMap::open(&path, len)?;
                 let used = (next.0 - first.0) * UNIT_LEN as u64;
-                map.reserve_in_memory(used + RESERVE_LEN_MIN)?;
+                map.reserve_in_memory(used, used + RESERVE_LEN_MIN)?;
                 Ok::<_, io::Error>(Some(Arc::new(UnitFile::new(first, map))))
             })
             .await?;

@@ -172,11 +172,13 @@ impl IndexBuilder {
         let (slots, units) = (self.shared.settings.index_slots, self.shared.settings.index_entries);
         let last = self.files.borrow().last().cloned();
         if let Some(file) = &last
-            && file.guarded(|| index_header(file).next_unit < units) == Ok(true)
+            && let Ok(next_unit) = file.guarded(|| index_header(file).next_unit)
+            && next_unit < units
         {
             let file = Arc::clone(file);
-            let to = file.reserved().max(index_file::unit_at(slots, 0)) + RESERVE_LEN;
-            return self.blocking.run_for_appends(move || file.reserve_in_memory(to)).await;
+            let used = index_file::unit_at(slots, next_unit);
+            let to = file.reserved().max(used) + RESERVE_LEN;
+            return self.blocking.run_for_appends(move || file.reserve_in_memory(used, to)).await;
         }
         if let Some(full) = last {
             // The next one may be on stable storage first otherwise, and nobody would miss the one before it.
@@ -213,7 +215,7 @@ impl IndexBuilder {
             let used = index_file::unit_at(slots, next_unit);
             if used + RESERVE_AHEAD_LEN > file.reserved() && file.reserved() < file.len() as u64 {
                 let to = file.reserved() + RESERVE_LEN;
-                let _ = self.blocking.run_for_appends(move || file.reserve_in_memory(to)).await;
+                let _ = self.blocking.run_for_appends(move || file.reserve_in_memory(used, to)).await;
             }
         }
     }
@@ -406,7 +408,7 @@ pub fn make_file(dir: &Path, slots: u32, units: u32) -> io::Result<SharedMap> {
         created = created.plus_ms(1);
     };
     let file = SharedMap::open(&path, index_file::file_len(slots, units))?;
-    file.reserve_in_memory(index_file::unit_at(slots, 0) + RESERVE_LEN)?;
+    file.reserve_in_memory(0, index_file::unit_at(slots, 0) + RESERVE_LEN)?;
     // SAFETY: nobody else knows the file yet.
     let bytes = unsafe { file.whole_mut() };
     IndexFileMut::create(bytes, slots, units)

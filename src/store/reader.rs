@@ -22,7 +22,7 @@ use super::index_builder::{IndexBuilder, QUERY_COUNT_MAX};
 use super::queues::{QueueView, UnitRun};
 use super::read_error::ReadError;
 use super::scan_pace::ScanPace;
-use super::scans::{CacheOrder, PageCache, Reader, Scans};
+use super::scans::{CacheOrder, LAG_LEN, PageCache, Reader, Scans};
 use super::shared::{Health, PutFlush, Shared};
 use super::submit::{LocalWake, Message, PutOutcome, PutRefusal, Submitter};
 use super::unreadable::Unreadable;
@@ -655,7 +655,9 @@ impl Found {
     pub fn pause(&self, reader: &Reader) -> Option<impl Future<Output = ()> + use<>> {
         let inner = &self.inner;
         let first = self.pieces.first()?;
-        if inner.scans.borrow().is_empty() || !inner.scans.borrow().is_scanning(reader, first.phy) {
+        // Who has come up with the log's end scans no more, though nobody has said so yet.
+        let is_near = inner.shared.confirm().0.saturating_sub(first.phy.0) < LAG_LEN;
+        if is_near || inner.scans.borrow().is_empty() || !inner.scans.borrow().is_scanning(reader, first.phy) {
             return None;
         }
         let requests = inner.submitter.traffic().requests();
