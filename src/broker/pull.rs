@@ -277,12 +277,19 @@ impl ShardBroker {
             pull.reply.fail(response::SYSTEM_ERROR, "the message is longer than an answer may be");
             return None;
         }
-        if pause.is_none() && head.answer_from_memory(&pull, code, name, &found) {
-            return None;
-        }
-        let Some(share) = ColdShare::take(self, pull.reply.peer.id(), body_len) else {
-            pull.reply.fail(response::FLOW_CONTROL, "too much is being read from the disk for this connection");
-            return None;
+        // What pauses has its share of what may be on the way for a connection; beyond it there is no pause.
+        let pause = pause.and_then(|pause| Some((pause, ColdShare::take(self, pull.reply.peer.id(), body_len)?)));
+        let (pause, share) = match pause {
+            Some((pause, share)) => (Some(pause), share),
+            None if head.answer_from_memory(&pull, code, name, &found) => return None,
+            None => {
+                let Some(share) = ColdShare::take(self, pull.reply.peer.id(), body_len) else {
+                    self.store.counters().cold_reads_refused.add(1);
+                    pull.reply.fail(response::FLOW_CONTROL, "too much is being read from the disk for this connection");
+                    return None;
+                };
+                (None, share)
+            }
         };
         Some(Box::pin(async move {
             let _share = share;
@@ -315,7 +322,7 @@ impl ShardBroker {
     }
 }
 
-/// What is being read from the disk for one connection; given back when dropped. A connection is not read from while its
+/// What is being read from the disk for one connection, or waits for its turn; given back when dropped. A connection is not read from while its
 /// answers wait, but answers that are still being read come on top of those.
 struct ColdShare {
     broker: Rc<ShardBroker>,
@@ -332,7 +339,6 @@ impl ColdShare {
         let mut all = broker.cold_shares.borrow_mut();
         let taken = all.entry(conn).or_default();
         if *taken > 0 && *taken + len > Self::LEN_MAX {
-            broker.store.counters().cold_reads_refused.add(1);
             return None;
         }
         *taken += len;
