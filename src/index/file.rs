@@ -237,9 +237,9 @@ impl<B: IndexBytes> IndexFile<B> {
         low
     }
 
-    /// The places that the entries from `number` (1 is the first) on lead to, in the order in which they were put.
-    pub fn places_from(&self, number: u32) -> impl Iterator<Item = PhyOffset> {
-        (number.max(1)..self.next_unit()).map(|number| self.unit(number).phy)
+    /// Key and place of the entries from `number` (1 is the first) on, in the order in which they were put.
+    pub fn entries_from(&self, number: u32) -> impl Iterator<Item = (KeyHash, PhyOffset)> {
+        (number.max(1)..self.next_unit()).map(|number| self.unit(number)).map(|unit| (unit.key, unit.phy))
     }
 
     /// The number of the next entry, and never one beyond the file.

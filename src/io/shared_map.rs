@@ -52,6 +52,9 @@ impl SharedMap {
             ));
         }
         let map = MmapOptions::new().map_raw(&file)?;
+        // A fault is to bring in its own page and not all that the device reads ahead: in these files, most of which are
+        // mostly holes, that is megabytes of zeros for each. Only a hint.
+        let _ = map.advise(Advice::Random);
         #[cfg(test)]
         super::tap::mapped(path, map.as_ptr());
         let guard = Guard::over(map.as_ptr(), map.len());
@@ -113,11 +116,7 @@ impl SharedMap {
     pub fn reserve_in_memory(&self, used: u64, to: u64) -> io::Result<()> {
         let before = self.reserved();
         self.reserve(to)?;
-        // Both are hints: where the kernel takes none, the stores bring the pages in. A fault is to bring in its own page and
-        // not all that the device reads ahead, which for a queue that grows slowly is megabytes of zeros.
-        if before == 0 {
-            let _ = self.map.advise(Advice::Random);
-        }
+        // A hint: where the kernel does not take it, the stores bring the pages in.
         let from = before.max(used) / PAGE_LEN * PAGE_LEN;
         if let Some(len) = self.reserved().checked_sub(from).filter(|len| *len > 0) {
             let _ = self.map.advise_range(Advice::PopulateWrite, from as usize, len as usize);

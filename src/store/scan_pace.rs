@@ -96,8 +96,9 @@ mod tests {
     #[test]
     fn many_scans_never_wait_longer_than_the_limit() {
         let mut pace = ScanPace::new(1);
-        let waits: Vec<u64> =
-            (0..20_000).map(|get| pace.on_get(LEN, 100_000 + get * 2, 1_000_000 + get * 10).as_micros() as u64).collect();
+        let waits: Vec<u64> = (0..20_000)
+            .map(|get| pace.on_get(LEN, 100_000 + get * 2, 1_000_000 + get * 10).as_micros() as u64)
+            .collect();
         assert!(waits.iter().all(|wait| *wait <= WAIT_US_MAX));
         // Once there are more than that share serves in a second, each waits as long, and none gets by.
         let first = waits.iter().position(|wait| *wait == WAIT_US_MAX).expect("the limit is reached");

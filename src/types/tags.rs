@@ -29,7 +29,7 @@ fn hash_on(start: i32, text: &str) -> i32 {
 }
 
 /// Hash of an index key, not negative: |hash of `topic#key`|, and 0 for the one hash that has no absolute value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub i32);
 
 /// The index hash of `topic#key`, without building that text.

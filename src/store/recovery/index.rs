@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::super::index_builder::{index_header, make_file};
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
@@ -53,14 +55,15 @@ impl<'a> IndexRebuild<'a> {
         let keys = record::key_hashes(view.topic(), view.properties());
         let before = self.scanned_to.replace(view.phy());
         if let Some(to) = self.indexed_to {
-            let counted = self.count_entries(view.phy());
-            let is_there = || counted == Some(keys.len()) && keys.iter().all(|key| self.has_entry(*key, view.phy()));
-            if view.phy() <= to && is_there() {
+            let found = self.next_entries(view.phy())?;
+            let mut wanted: SmallVec<[KeyHash; 3]> = keys.clone();
+            wanted.sort_unstable();
+            if view.phy() <= to && found.as_ref() == Some(&wanted) {
                 return Ok(());
             }
             // Not all of the file came to the disk before the end of it did, or the process ended between two keys. From
             // here on the index is built anew.
-            if view.phy() <= to || counted.is_none() {
+            if view.phy() <= to || found.is_none() {
                 self.cut(before.map_or(view.phy(), |before| before.advance(1)))?;
             }
             self.indexed_to = None;
@@ -72,48 +75,55 @@ impl<'a> IndexRebuild<'a> {
         Ok(())
     }
 
-    /// How many entries lead to this record, the next of the scan; none if entries of no message stand between those of the
-    /// record before and its own: what was torn on its way to the disk may look like one.
-    fn count_entries(&mut self, phy: PhyOffset) -> Option<usize> {
-        let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
+    /// The keys, in ascending order, of the entries that lead to this record, the next of the scan; none if entries of no message stand between
+    /// those of the record before and its own: what was torn on its way to the disk may look like one.
+    ///
+    /// Entries are in the order of the log, so each is looked at once; that a search comes to them is seen to once a file. A
+    /// search for each key would go through all newer messages of that key: for one that every message has, without end.
+    fn next_entries(&mut self, phy: PhyOffset) -> Result<Option<SmallVec<[KeyHash; 3]>>, OpenError> {
+        let Some(newest) = self.files.len().checked_sub(1) else { return Ok(None) };
         let (mut at, mut number) = match self.next {
             Some(next) => next,
             // What lies before the scan is not looked at.
             None => {
                 let ends_before = |file: &Arc<SharedMap>| index_header(file).end_phy < phy;
-                let at = self.files.partition_point(ends_before).min(self.files.len().checked_sub(1)?);
-                let file = &self.files[at];
-                (at, IndexFile::open(file.bytes(0, file.len()), slots, units).ok()?.first_from(phy))
+                let at = self.files.partition_point(ends_before).min(newest);
+                self.link(at)?;
+                (at, self.index(at)?.first_from(phy))
             }
         };
-        let (mut counted, mut strays) = (0, 0);
+        let (mut keys, mut strays) = (SmallVec::<[KeyHash; 3]>::new(), 0);
         loop {
-            let file = self.files.get(at)?;
-            let index = IndexFile::open(file.bytes(0, file.len()), slots, units).ok()?;
-            for place in index.places_from(number).take_while(|place| *place <= phy) {
+            for (key, place) in self.index(at)?.entries_from(number).take_while(|(_, place)| *place <= phy) {
                 number += 1;
-                if place == phy { counted += 1 } else { strays += 1 }
+                if place == phy { keys.push(key) } else { strays += 1 }
             }
-            let is_at_end = number >= index_header(file).next_unit;
-            if !is_at_end || at + 1 == self.files.len() {
+            let is_at_end = number >= index_header(&self.files[at]).next_unit.min(self.settings.index_entries);
+            if !is_at_end || at == newest {
                 break;
             }
+            // A message's keys may be divided between a file that they filled and the next.
             (at, number) = (at + 1, 1);
+            self.link(at)?;
         }
         self.next = Some((at, number));
-        (strays == 0).then_some(counted)
+        keys.sort_unstable();
+        Ok((strays == 0).then_some(keys))
     }
 
-    fn has_entry(&self, key: KeyHash, phy: PhyOffset) -> bool {
-        let (slots, units) = (self.settings.index_slots, self.settings.index_entries);
-        // A message's keys may be divided between a file that they filled and the next.
-        let may_hold = |file: &&Arc<SharedMap>| {
-            let header = index_header(file);
-            header.begin_phy <= phy && phy <= header.end_phy
-        };
-        indexed_files(self.files).filter(may_hold).any(|file| {
-            IndexFile::open(file.bytes(0, file.len()), slots, units).is_ok_and(|index| index.holds(key, phy))
-        })
+    fn index(&self, at: usize) -> Result<IndexFile<&[u8]>, OpenError> {
+        let (file, settings) = (&self.files[at], self.settings);
+        IndexFile::open(file.bytes(0, file.len()), settings.index_slots, settings.index_entries)
+            .map_err(|error| io_at(file.path())(invalid(error)))
+    }
+
+    /// Sees to it that a search comes to every entry of a file. The newest one was set right when it was opened.
+    fn link(&self, at: usize) -> Result<(), OpenError> {
+        if at + 1 == self.files.len() {
+            return Ok(());
+        }
+        let (file, settings) = (&self.files[at], self.settings);
+        set_right(file, settings.index_slots, settings.index_entries)
     }
 
     fn put_key(&mut self, key: KeyHash, phy: PhyOffset, stored_at: Timestamp) -> io::Result<()> {
@@ -188,6 +198,17 @@ impl<'a> IndexRebuild<'a> {
         }
         Ok(())
     }
+}
+
+/// Makes a file of which not all may have come to the disk such that a search comes to all of its entries, as far as they are
+/// whole, and ends it there. Reads every entry.
+pub fn set_right(file: &SharedMap, slots: u32, units: u32) -> Result<(), OpenError> {
+    let used = index_file::unit_at(slots, index_header(file).next_unit.min(units));
+    file.reserve(used).map_err(io_at(file.path()))?;
+    // SAFETY: no core runs yet; nobody else looks at the file.
+    let bytes = unsafe { file.whole_mut() };
+    index::repair(bytes, slots, units);
+    zero_unused_entries(file, slots).map_err(io_at(file.path()))
 }
 
 /// Zeroes what stands behind an index file's last entry (rule R3): after the next crash it would pass for entries that were

@@ -6,18 +6,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::births::Births;
-use super::super::index_builder::{index_header, other_shape};
+use super::super::index_builder::other_shape;
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, Remedy, io_at};
 use super::super::opening::Opening;
 use super::super::queues::{QueueView, UnitFile, handle};
 use super::super::shared::StoreSettings;
-use super::index::zero_unused_entries;
+use super::index::set_right;
 use super::unit_files::segment_start;
 use crate::format::index_file;
 use crate::format::names;
 use crate::format::unit::{UNIT_LEN, Unit};
-use crate::index;
 use crate::io::{SharedMap, disk, remove_if_present};
 use crate::types::{PhyOffset, QueueKey, QueueOffset};
 
@@ -223,18 +222,9 @@ pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> R
     if let Some(last) = files.last()
         && unclean
     {
-        last.guarded(|| repair(last, slots, units)).map_err(|_| unreadable(last))??;
+        last.guarded(|| set_right(last, slots, units)).map_err(|_| unreadable(last))??;
     }
     Ok(files)
-}
-
-fn repair(file: &SharedMap, slots: u32, units: u32) -> Result<(), OpenError> {
-    let used = index_file::unit_at(slots, index_header(file).next_unit.min(units));
-    file.reserve(used).map_err(io_at(file.path()))?;
-    // SAFETY: no core runs yet; nobody else looks at the file.
-    let bytes = unsafe { file.whole_mut() };
-    index::repair(bytes, slots, units);
-    zero_unused_entries(file, slots).map_err(io_at(file.path()))
 }
 
 /// The first message of each queue that the log still holds.

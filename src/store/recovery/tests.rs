@@ -1278,7 +1278,7 @@ fn an_index_entry_of_no_message_does_not_survive_an_unclean_start() {
         let bytes = fs::read(store.index_files().pop().unwrap()).unwrap();
         let index = IndexFile::open(&bytes, slots, units).unwrap();
         let keys: usize = store.sent.iter().map(|sent| sent.keys.len()).sum();
-        assert_eq!(index.places_from(1).count(), keys, "{stray_behind} {away} {is_last}");
+        assert_eq!(index.entries_from(1).count(), keys, "{stray_behind} {away} {is_last}");
     }
 }
 
