@@ -189,6 +189,21 @@ fn what_was_sent_and_pulled_is_counted() {
     assert_eq!(page.value("rocketmq_broker_permission", &[("cluster", "DefaultCluster")]), 6.0);
 }
 
+/// Only what is given is counted: a oneway pull is served and gets nothing.
+#[test]
+fn a_pull_that_gets_no_answer_counts_no_message() {
+    let watched = Watched::with(&[]);
+    let mut client = watched.node.client(HEADER_TYPES[0]);
+    client.put(&Request::send(TOPIC).body("x"));
+    client.pull_until(TOPIC, 0, 1);
+    let went_out = || watched.scrape().value("rocketmq_messages_out_total", &[("topic", TOPIC)]);
+    let before = went_out();
+    client.send(&Request::pull(TOPIC, 0).oneway());
+    // Served behind it.
+    assert_eq!(client.ask(&Request::queue(request::GET_MAX_OFFSET, TOPIC)).code, response::SUCCESS);
+    assert_eq!(went_out(), before);
+}
+
 /// Stages of who waits for stable storage, and how many share a flush.
 #[test]
 fn a_sync_node_counts_the_wait_for_each_flush() {

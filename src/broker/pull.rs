@@ -246,19 +246,21 @@ impl ShardBroker {
         }))
     }
 
-    /// Counts what goes out, and notes how far the group has got.
-    fn count_get(&self, pull: &Pull, got: &GetResult, is_found: bool) {
+    /// An answer with so many messages, of `len` bytes together, was written: counts them, and notes that the group goes
+    /// on at `next`. One that refuses the pull is no get.
+    fn count_get(&self, pull: &Pull, next: i64, messages: u64, len: u64) {
+        if pull.reply.oneway {
+            return;
+        }
         let traffic = self.store.traffic();
-        let messages = if is_found { got.found.count() as u64 } else { 0 };
         traffic.note_get(messages);
         let Reader::Group(group) = &pull.reader else { return };
         let reader = pull.queue.reader(group, self.store.series());
         if let Some(reader) = reader {
-            reader.set_next(if is_found { got.next_offset } else { pull.offset });
+            reader.set_next(next);
         }
-        if is_found {
-            let slot = reader.map_or(OTHER, QueueReader::series);
-            traffic.series.note_out(slot, messages, got.found.total_len() as u64);
+        if messages > 0 {
+            traffic.series.note_out(reader.map_or(OTHER, QueueReader::series), messages, len);
         }
     }
 
@@ -266,9 +268,9 @@ impl ShardBroker {
         let (code, name) = status::of_get(&got.status, pull.offset);
         let head = Head { next: got.next_offset, min: got.min_offset, max: got.max_offset };
         let pause = got.found.pause(&pull.reader);
-        self.count_get(&pull, &got, code == response::SUCCESS);
         if code != response::SUCCESS {
             head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
+            self.count_get(&pull, pull.offset, 0, 0);
             return None;
         }
         let found = got.found;
@@ -277,18 +279,25 @@ impl ShardBroker {
             pull.reply.fail(response::SYSTEM_ERROR, "the message is longer than an answer may be");
             return None;
         }
-        if pause.is_none() && head.answer_from_memory(&pull, code, name, &found) {
-            return None;
-        }
-        let Some(share) = ColdShare::take(self, pull.reply.peer.id(), body_len) else {
-            pull.reply.fail(response::FLOW_CONTROL, "too much is being read from the disk for this connection");
-            return None;
+        // What pauses has its share of what may be on the way for a connection; beyond it there is no pause.
+        let pause = pause.and_then(|pause| Some((pause, ColdShare::take(self, pull.reply.peer.id(), body_len)?)));
+        let (pause, share) = match pause {
+            Some((pause, share)) => (Some(pause), share),
+            None if head.answer_from_memory(self, &pull, code, name, &found) => return None,
+            None => {
+                let Some(share) = ColdShare::take(self, pull.reply.peer.id(), body_len) else {
+                    self.store.counters().cold_reads_refused.add(1);
+                    pull.reply.fail(response::FLOW_CONTROL, "too much is being read from the disk for this connection");
+                    return None;
+                };
+                (None, share)
+            }
         };
         Some(Box::pin(async move {
-            let _share = share;
+            let broker = &share.broker;
             if let Some(pause) = pause {
                 pause.await;
-                if head.answer_from_memory(&pull, code, name, &found) {
+                if head.answer_from_memory(broker, &pull, code, name, &found) {
                     return;
                 }
             }
@@ -297,17 +306,20 @@ impl ShardBroker {
                     // Units that led to no message of this queue: it goes on behind them.
                     let (code, name) = status::of_get(&GetStatus::MessageWasRemoving, pull.offset);
                     head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
+                    broker.count_get(&pull, pull.offset, 0, 0);
                 }
                 Ok(loaded) => {
                     let goes_on_at = loaded.goes_on_at.map(|offset| offset.0 as i64);
                     let head = Head { next: goes_on_at.unwrap_or(head.next), ..head };
                     head.write(|ext| pull.reply.send(code, Some(name), ext, &loaded.records));
+                    broker.count_get(&pull, head.next, loaded.count as u64, loaded.records.len() as u64);
                 }
                 // It expired between the look and the read: asked again, the queue says where it goes on.
                 Err(error) if error.is_expired() => {
                     let (code, name) = status::of_get(&GetStatus::MessageWasRemoving, pull.offset);
                     let head = Head { next: pull.offset, ..head };
                     head.write(|ext| pull.reply.send(code, Some(name), ext, &[]));
+                    broker.count_get(&pull, pull.offset, 0, 0);
                 }
                 Err(error) => pull.fail_read(&error),
             }
@@ -315,7 +327,7 @@ impl ShardBroker {
     }
 }
 
-/// What is being read from the disk for one connection; given back when dropped. A connection is not read from while its
+/// What is being read from the disk for one connection, or waits for its turn; given back when dropped. A connection is not read from while its
 /// answers wait, but answers that are still being read come on top of those.
 struct ColdShare {
     broker: Rc<ShardBroker>,
@@ -332,7 +344,6 @@ impl ColdShare {
         let mut all = broker.cold_shares.borrow_mut();
         let taken = all.entry(conn).or_default();
         if *taken > 0 && *taken + len > Self::LEN_MAX {
-            broker.store.counters().cold_reads_refused.add(1);
             return None;
         }
         *taken += len;
@@ -409,12 +420,13 @@ struct Head {
 
 impl Head {
     /// Answers if all is in memory.
-    fn answer_from_memory(&self, pull: &Pull, code: i32, name: &str, found: &Found) -> bool {
+    fn answer_from_memory(&self, broker: &ShardBroker, pull: &Pull, code: i32, name: &str, found: &Found) -> bool {
         let copied = self.write(|ext| {
             pull.reply.send_with(code, Some(name), ext, found.total_len(), &|out| found.copy_if_resident(out))
         });
         if copied {
             found.note_read(&pull.reader);
+            broker.count_get(pull, self.next, found.count() as u64, found.total_len() as u64);
         }
         copied
     }

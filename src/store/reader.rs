@@ -85,6 +85,8 @@ pub struct Found {
 #[derive(Debug)]
 pub struct Loaded {
     pub records: Bytes,
+    /// How many they are.
+    pub count: usize,
     /// The first that could not be read, where the next get has to begin; `None`: behind all that were found.
     pub goes_on_at: Option<QueueOffset>,
 }
@@ -693,6 +695,7 @@ impl Found {
     async fn read(self, reader: &Reader) -> Result<Loaded, ReadError> {
         let shared = &self.inner.shared;
         let mut out = Vec::with_capacity(self.len);
+        let mut given = 0;
         let mut index = 0;
         // Those before it are read one by one: all at once failed.
         let mut alone_to = 0;
@@ -735,7 +738,11 @@ impl Found {
                 }
                 // It is the first of the next get.
                 Err(_) if !out.is_empty() => {
-                    return Ok(Loaded { records: Bytes::from(out), goes_on_at: Some(first.queue_offset) });
+                    return Ok(Loaded {
+                        records: Bytes::from(out),
+                        count: given,
+                        goes_on_at: Some(first.queue_offset),
+                    });
                 }
                 Err(error) => return Err(error),
             };
@@ -744,6 +751,7 @@ impl Found {
                 let bytes = &block[from..from + piece.len as usize];
                 if self.is_record(piece, bytes) {
                     out.extend_from_slice(bytes);
+                    given += 1;
                 } else {
                     shared.counters.units_skipped.add(1);
                     tracing::warn!(queue_offset = %piece.queue_offset, phy_offset = %piece.phy, len = piece.len,
@@ -752,7 +760,7 @@ impl Found {
             }
             index += count;
         }
-        Ok(Loaded { records: Bytes::from(out), goes_on_at: None })
+        Ok(Loaded { records: Bytes::from(out), count: given, goes_on_at: None })
     }
 
     /// Do these bytes begin as the record that a piece stands for, and do its parts fit together? A stale unit must never

@@ -120,6 +120,7 @@ mod tests {
             let len = |messages: &[usize]| messages.iter().map(|n| sent[*n].unit.len as usize).sum::<usize>();
             let before = load(0).await.unwrap();
             assert_eq!((before.records.len(), before.goes_on_at.map(|at| at.0)), (len(&[0, 1]), Some(2)));
+            assert_eq!(before.count, 2);
             disk.away.set(true);
             for _ in 0..TRIES {
                 assert!(matches!(load(2).await, Err(ReadError::Io { .. })));
@@ -128,9 +129,9 @@ mod tests {
             assert!(matches!(load(2).await, Err(ReadError::Io { .. })), "it gives nothing else either");
             disk.away.set(false);
             let behind = load(2).await.unwrap();
-            assert_eq!((behind.records.len(), behind.goes_on_at), (len(&[3, 4]), None));
+            assert_eq!((behind.records.len(), behind.count, behind.goes_on_at), (len(&[3, 4]), 2, None));
             let whole = load(0).await.unwrap();
-            assert_eq!((whole.records.len(), whole.goes_on_at), (len(&[0, 1, 3, 4]), None));
+            assert_eq!((whole.records.len(), whole.count, whole.goes_on_at), (len(&[0, 1, 3, 4]), 4, None));
             // What delivers delayed messages asks for records one by one.
             assert!(matches!(store.record_at(&Reader::Delivery, bad).await, Err(ReadError::Damaged { .. })));
             assert_eq!(store.counters().records_unreadable.get(), 1);
