@@ -3,9 +3,14 @@
 
 mod harness;
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
 use std::process::{Child, Command as Program};
 use std::time::Duration;
 
@@ -20,6 +25,8 @@ const MESSAGE_MAX: Duration = Duration::from_secs(30);
 struct Manager {
     socket: UnixDatagram,
     name: OsString,
+    /// Lines of messages that came, and nobody has taken yet.
+    lines: RefCell<VecDeque<String>>,
 }
 
 impl Manager {
@@ -32,7 +39,7 @@ impl Manager {
 
     fn on(socket: UnixDatagram, name: OsString) -> Manager {
         socket.set_read_timeout(Some(MESSAGE_MAX)).unwrap();
-        Manager { socket, name }
+        Manager { socket, name, lines: RefCell::default() }
     }
 
     /// Makes `program` a service of this manager's, with a watchdog of so many microseconds.
@@ -40,18 +47,23 @@ impl Manager {
         program.env("NOTIFY_SOCKET", &self.name).env("WATCHDOG_USEC", watchdog_usec.to_string());
     }
 
-    /// The lines of the next message.
-    fn receive(&self) -> Vec<String> {
+    /// Takes the lines of the next message in; false: none came.
+    fn receive(&self) -> bool {
         let mut bytes = [0; 4096];
-        let len = self.socket.recv(&mut bytes).expect("a message comes");
-        String::from_utf8(bytes[..len].to_vec()).unwrap().lines().map(str::to_owned).collect()
+        let Ok(len) = self.socket.recv(&mut bytes) else { return false };
+        let message = String::from_utf8(bytes[..len].to_vec()).unwrap();
+        self.lines.borrow_mut().extend(message.lines().map(str::to_owned));
+        true
     }
 
     /// All lines up to the first that begins like this.
     fn receive_until(&self, beginning: &str) -> Vec<String> {
         let mut lines = Vec::new();
-        while !lines.iter().any(|line: &String| line.starts_with(beginning)) {
-            lines.extend(self.receive());
+        while !lines.last().is_some_and(|line: &String| line.starts_with(beginning)) {
+            while self.lines.borrow().is_empty() {
+                assert!(self.receive(), "no {beginning} comes behind {lines:?}");
+            }
+            lines.extend(self.lines.borrow_mut().pop_front());
         }
         lines
     }
@@ -59,25 +71,63 @@ impl Manager {
     /// All lines that are still there.
     fn rest(&self) -> Vec<String> {
         self.socket.set_nonblocking(true).unwrap();
-        let mut bytes = [0; 4096];
-        let mut lines = Vec::new();
-        while let Ok(len) = self.socket.recv(&mut bytes) {
-            lines.extend(String::from_utf8(bytes[..len].to_vec()).unwrap().lines().map(str::to_owned));
-        }
-        lines
+        while self.receive() {}
+        self.lines.borrow_mut().drain(..).collect()
     }
 }
 
-/// A node, killed, whose next start has a log of 96 MiB to scan.
-fn killed_with_a_log() -> Node {
-    let mut node = Node::with(&[("recovery.check_crc", "true"), ("store.commitlog_file_size", "\"64MiB\"")]);
+/// A node, killed, whose next start has to scan a log of some MiB, and comes to a consume queue file in the midst of it
+/// whose length was lost with the crash. Whoever opens that one waits until the lease is let go.
+fn killed_with_a_log() -> (Node, Lease) {
+    // Two units a file.
+    let mut node = Node::with(&[("recovery.check_crc", "true"), ("store.consumequeue_file_size", "40")]);
     let mut client = node.client(HeaderType::Json);
     let body = vec![b'x'; 1 << 20];
-    for _ in 0..96 {
+    for _ in 0..MESSAGES {
         client.put(&Request::send("Long").body(body.clone()));
     }
+    client.pull_until("Long", MESSAGES - 1, 1);
     node.kill();
-    node
+    let path = node.root().join("consumequeue/Long/0/00000000000000000120");
+    File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+    (node, Lease::take(&path))
+}
+
+/// Messages of 1 MiB in that log.
+const MESSAGES: i64 = 12;
+
+/// Keeps others from opening a file to write, for the time that the kernel grants (`fs.lease-break-time`, 45 s by default).
+struct Lease(File);
+
+impl Lease {
+    fn take(path: &Path) -> Lease {
+        let file = File::open(path).unwrap();
+        // SAFETY: ignoring a signal installs no handler (that somebody waits is told by this one, which else ends the process);
+        // the lease is a property of an open file.
+        let taken = unsafe {
+            libc::signal(libc::SIGIO, libc::SIG_IGN);
+            libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK)
+        };
+        assert_eq!(taken, 0, "a lease of {}: {}", path.display(), std::io::Error::last_os_error());
+        Lease(file)
+    }
+
+    /// Closing the file gives it back.
+    fn let_go(self) {
+        drop(self.0);
+    }
+}
+
+/// What is told while the log is scanned.
+const SCANNING: &str = "STATUS=recovering: ";
+
+/// All lines up to one that says how far the scan is.
+fn receive_scanning(manager: &Manager) -> Vec<String> {
+    let mut lines = manager.receive_until(SCANNING);
+    while !lines.last().unwrap().contains(" % of the commit log scanned (") {
+        lines.extend(manager.receive_until(SCANNING));
+    }
+    lines
 }
 
 fn exit_code(mut child: Child) -> Option<i32> {
@@ -154,16 +204,17 @@ fn a_watchdog_of_another_process_is_not_fed() {
 
 #[test]
 fn a_recovery_says_how_far_it_is_and_has_its_time_extended_until_it_is_ready() {
-    let node = killed_with_a_log();
+    let (node, lease) = killed_with_a_log();
     let manager = Manager::abstract_one("recovery");
     // A look each 5 ms.
     let child = node.spawn_prepared(|program| manager.manage(program, 10_000));
+    let scanning = receive_scanning(&manager);
+    assert!(scanning.last().unwrap().ends_with(" s left"), "{scanning:?}");
+    let extended = |lines: &[String]| lines.iter().any(|line| line.starts_with("EXTEND_TIMEOUT_USEC="));
+    assert!(extended(&scanning), "{scanning:?}");
+    lease.let_go();
     let start = manager.receive_until("READY=1");
-    let told: Vec<_> = start.iter().filter(|line| line.starts_with("STATUS=recovering: ")).collect();
-    assert!(told.iter().any(|line| line.contains(" % of the commit log scanned (")), "{start:?}");
-    assert!(told.iter().any(|line| line.ends_with(" s left")), "{start:?}");
-    let extended = start.iter().filter(|line| line.starts_with("EXTEND_TIMEOUT_USEC=")).count();
-    assert!(extended > 1, "{start:?}");
+    assert!(extended(&start), "it got on: {start:?}");
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert_eq!(exit_code(child), Some(0));
 }
@@ -171,11 +222,12 @@ fn a_recovery_says_how_far_it_is_and_has_its_time_extended_until_it_is_ready() {
 #[test]
 fn a_signal_ends_a_recovery_as_a_kill_would_but_with_0() {
     for signal in [Signal::TERM, Signal::INT] {
-        let mut node = killed_with_a_log();
+        let (mut node, lease) = killed_with_a_log();
         let manager = Manager::abstract_one(&format!("stop-{signal:?}"));
         let child = node.spawn_prepared(|program| manager.manage(program, 10_000));
-        manager.receive_until("STATUS=recovering: ");
+        receive_scanning(&manager);
         kill_process(Pid::from_child(&child), signal).unwrap();
+        lease.let_go();
         assert_eq!(exit_code(child), Some(0));
         let lines = manager.rest();
         assert!(!lines.contains(&"READY=1".to_owned()), "{lines:?}");
@@ -183,7 +235,7 @@ fn a_signal_ends_a_recovery_as_a_kill_would_but_with_0() {
         assert!(node.log().contains("kerolox: stopped before the store was open"), "{}", node.log());
         assert!(node.root().join("abort").exists(), "the next start recovers");
         node.start_again();
-        assert_eq!(node.client(HeaderType::Json).max_offset("Long"), 96);
+        assert_eq!(node.client(HeaderType::Json).max_offset("Long"), MESSAGES);
         assert_eq!(node.stop().code(), Some(0));
         assert_verified(&node.root());
     }
@@ -205,4 +257,16 @@ fn why_it_does_not_start_is_the_last_status_and_a_socket_that_is_none_is_refused
     });
     assert_eq!(exit_code(child), Some(2));
     assert!(node.log()[log_from..].contains("kerolox: NOTIFY_SOCKET=no/path: "), "{}", node.log());
+}
+
+#[test]
+fn a_manager_of_another_kind_is_told_nothing_and_the_node_serves() {
+    for name in ["", "vsock:2:1"] {
+        let mut node = Node::prepared(&[], |program| {
+            program.env("NOTIFY_SOCKET", name);
+        });
+        let log = node.log();
+        assert!(log.lines().any(|line| line.contains("WARN") && line.contains("NOTIFY_SOCKET=")), "{log}");
+        assert_eq!(node.stop().code(), Some(0));
+    }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::heartbeat::{Beats, HEARTBEAT, Heartbeats};
+use super::heartbeat::{Beats, HEARTBEAT, Heartbeats, LATE};
 use crate::io::steady_ms;
 use crate::store::Opening;
 
@@ -23,8 +23,11 @@ use crate::store::Opening;
 const LOOK: Duration = Duration::from_secs(1);
 /// A manager that reads nothing holds up this thread, and so the node's end, for no longer.
 const SEND_MAX: Duration = Duration::from_secs(1);
-/// A start is given up if one step of it (a file to load, to scan a part of or to sync) takes longer.
+/// A start, or a stop beyond its time, is given up if one step of it (a file to load, to scan a part of or to sync) takes
+/// longer.
 const STEP_MAX: Duration = Duration::from_secs(120);
+/// The same of one that writes out a whole file system: dirty pages of all programs, and nobody sees how it gets on.
+const LONG_STEP_MAX: Duration = Duration::from_secs(30 * 60);
 
 /// The thread that speaks to the service manager, if there is one.
 pub struct Notify(Option<(flume::Sender<Event>, JoinHandle<()>)>);
@@ -32,9 +35,12 @@ pub struct Notify(Option<(flume::Sender<Event>, JoinHandle<()>)>);
 /// What happened to the node.
 enum Event {
     Ready(Running),
-    Stopping,
+    Stopping(ClosingSteps),
     Failed(String),
 }
+
+/// How many steps the closing of the store has made.
+type ClosingSteps = Box<dyn Fn() -> u64 + Send>;
 
 /// What is looked at once the node is ready.
 struct Running {
@@ -47,7 +53,8 @@ impl Notify {
     /// Starts the thread if somebody wants to be told. From here on it tells of the opening.
     ///
     /// # Errors
-    /// The environment names a socket that is none, or there is no thread to be had.
+    /// The environment names a socket that is none, or there is no thread to be had. A kind of socket that the node does not
+    /// speak to is no error: nobody is told.
     pub fn start(opening: Arc<Opening>) -> Result<Notify, String> {
         let Some(manager) = Manager::of(|name| env::var_os(name), std::process::id())? else { return Ok(Notify(None)) };
         let (events, happened) = flume::unbounded();
@@ -63,9 +70,9 @@ impl Notify {
         self.tell(Event::Ready(Running { heartbeats, status: Box::new(status) }));
     }
 
-    /// It was told to stop.
-    pub fn stopping(&self) {
-        self.tell(Event::Stopping);
+    /// It was told to stop. While `closing_steps` grows, that gets on.
+    pub fn stopping(&self, closing_steps: impl Fn() -> u64 + Send + 'static) {
+        self.tell(Event::Stopping(Box::new(closing_steps)));
     }
 
     /// It has stopped; `failure` says why, if nobody asked for it. Returns once everything is told.
@@ -91,38 +98,43 @@ impl Notify {
 struct Talk {
     manager: Manager,
     opening: Arc<Opening>,
-    /// Steps of the opening when it was last looked at.
-    steps: Option<u64>,
     running: Option<Running>,
-    stopping: bool,
-    /// As it was last told.
-    status: String,
+    stopping: Option<ClosingSteps>,
+    /// What the manager has heard: what differs from this is told at each look until it gets through.
+    told: Told,
     /// Which executor did not turn when it was last looked at.
     stuck: Option<String>,
     /// Did the last message not get through?
     unheard: bool,
 }
 
+/// What a manager may have been told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Told {
+    ready: bool,
+    stopping: bool,
+    /// Steps of the opening for which its time was extended.
+    opening_steps: Option<u64>,
+    /// Those of the closing.
+    closing_steps: u64,
+    status: String,
+}
+
 impl Talk {
     fn new(manager: Manager, opening: Arc<Opening>) -> Talk {
-        let (steps, running, stuck) = (None, None, None);
-        Talk { manager, opening, steps, running, stopping: false, status: String::new(), stuck, unheard: false }
+        Talk { manager, opening, running: None, stopping: None, told: Told::default(), stuck: None, unheard: false }
     }
 
     fn run(mut self, happened: &flume::Receiver<Event>) {
         loop {
-            let lines = self.look(steady_ms());
-            self.send(&lines);
+            self.tell(steady_ms());
             match happened.recv_timeout(self.pause()) {
-                Ok(Event::Ready(running)) => {
-                    self.running = Some(running);
-                    self.send(&["READY=1".to_owned()]);
+                Ok(Event::Ready(running)) => self.running = Some(running),
+                Ok(Event::Stopping(closing_steps)) => self.stopping = Some(closing_steps),
+                Ok(Event::Failed(why)) => {
+                    self.send(&[format!("STATUS=failed: {}", one_line(&why))]);
+                    return;
                 }
-                Ok(Event::Stopping) => {
-                    self.stopping = true;
-                    self.send(&["STOPPING=1".to_owned()]);
-                }
-                Ok(Event::Failed(why)) => return self.send(&[format!("STATUS=failed: {}", one_line(&why))]),
                 Err(flume::RecvTimeoutError::Timeout) => {}
                 Err(flume::RecvTimeoutError::Disconnected) => return,
             }
@@ -133,27 +145,59 @@ impl Talk {
         self.manager.watchdog.map_or(LOOK, |watchdog| LOOK.min(watchdog / 2))
     }
 
-    /// What is to be told now.
-    fn look(&mut self, now_ms: u64) -> Vec<String> {
+    /// An executor that has not beaten for longer is told of: there is then time left until the watchdog bites.
+    fn late(&self) -> Duration {
+        self.manager.watchdog.map_or(LATE, |watchdog| LATE.min(watchdog / 4)).max(HEARTBEAT * 3)
+    }
+
+    /// Tells what there is to tell.
+    fn tell(&mut self, now_ms: u64) {
+        let (lines, told) = self.look(now_ms);
+        if self.send(&lines) {
+            self.told = told;
+        }
+    }
+
+    /// What is to be told now, and what was told once it got through.
+    fn look(&mut self, now_ms: u64) -> (Vec<String>, Told) {
         let mut lines = Vec::new();
+        let mut told = self.told.clone();
+        if self.stopping.is_some() {
+            told.stopping = true;
+        } else if self.running.is_some() {
+            told.ready = true;
+        }
+        if told.ready && !self.told.ready {
+            lines.push("READY=1".to_owned());
+        }
+        if told.stopping && !self.told.stopping {
+            lines.push("STOPPING=1".to_owned());
+        }
+        let extend = |step_max: Duration| format!("EXTEND_TIMEOUT_USEC={}", step_max.as_micros());
+        if let Some(closing_steps) = &self.stopping {
+            told.closing_steps = closing_steps();
+            if told.closing_steps != self.told.closing_steps {
+                lines.push(extend(STEP_MAX));
+            }
+        }
         let status = match &self.running {
             None => {
-                let steps = Some(self.opening.steps());
-                if steps != self.steps {
-                    lines.push(format!("EXTEND_TIMEOUT_USEC={}", STEP_MAX.as_micros()));
-                    self.steps = steps;
+                told.opening_steps = Some(self.opening.steps());
+                if told.opening_steps != self.told.opening_steps {
+                    lines.push(extend(if self.opening.is_in_long_step() { LONG_STEP_MAX } else { STEP_MAX }));
                 }
                 self.opening.to_string()
             }
             Some(running) => {
-                // A beat or two may be late on a busy host.
-                let late_ms = self.pause().max(HEARTBEAT * 3).as_millis() as u64;
+                let late_ms = self.late().as_millis() as u64;
                 let stuck = stuck(running.heartbeats.all(), now_ms, late_ms);
                 if stuck.is_none() && self.manager.watchdog.is_some() {
                     lines.push("WATCHDOG=1".to_owned());
                 }
                 let role = stuck.map(|(beats, _)| beats.role.clone());
                 let status = match stuck {
+                    // One that ends has other things to do than to beat.
+                    _ if self.stopping.is_some() => "stopping: what is under way is finished and flushed".to_owned(),
                     Some((Beats { role, core, .. }, age_ms)) => {
                         let what = format!("executor \"{role}\" on core {core} does not turn");
                         if self.stuck.is_none() {
@@ -161,10 +205,9 @@ impl Talk {
                         }
                         what
                     }
-                    None if self.stopping => "stopping: what is under way is finished and flushed".to_owned(),
                     None => (running.status)(),
                 };
-                if let Some(role) = self.stuck.as_ref().filter(|_| role.is_none()) {
+                if let Some(role) = self.stuck.as_ref().filter(|_| role.is_none() && self.stopping.is_none()) {
                     let gap_ms_max = running.heartbeats.all().iter().map(Beats::gap_ms_max).max();
                     tracing::info!(role, gap_ms_max, "every executor turns again");
                 }
@@ -172,17 +215,17 @@ impl Talk {
                 status
             }
         };
-        let status = one_line(&status);
-        if status != self.status {
-            lines.push(format!("STATUS={status}"));
-            self.status = status;
+        told.status = one_line(&status);
+        if told.status != self.told.status {
+            lines.push(format!("STATUS={}", told.status));
         }
-        lines
+        (lines, told)
     }
 
-    fn send(&mut self, lines: &[String]) {
+    /// Did they get through?
+    fn send(&mut self, lines: &[String]) -> bool {
         if lines.is_empty() {
-            return;
+            return true;
         }
         let sent = self.manager.send(&lines.join("\n"));
         if let Err(error) = &sent
@@ -191,6 +234,7 @@ impl Talk {
             tracing::warn!(%error, "the service manager cannot be told how the node is (NOTIFY_SOCKET)");
         }
         self.unheard = sent.is_err();
+        sent.is_ok()
     }
 }
 
@@ -219,6 +263,11 @@ impl Manager {
     fn of(variable: impl Fn(&str) -> Option<OsString>, pid: u32) -> Result<Option<Manager>, String> {
         let Some(name) = variable("NOTIFY_SOCKET") else { return Ok(None) };
         let address = match name.as_bytes() {
+            [] | [b'v', b's', b'o', b'c', b'k', ..] => {
+                let name = name.display();
+                tracing::warn!("NOTIFY_SOCKET={name}: no socket of this host; the service manager is told nothing");
+                return Ok(None);
+            }
             [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest),
             [b'/', ..] => SocketAddr::from_pathname(&name),
             _ => Err(io::Error::other("neither a path nor, with @, an abstract name")),
@@ -241,7 +290,7 @@ impl Manager {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Instant;
 
     use super::*;
@@ -254,6 +303,13 @@ mod tests {
         move |key| all.iter().find(|(name, value)| *name == key && !value.is_empty()).map(|(_, value)| value.clone())
     }
 
+    /// What it tells at a look that gets through.
+    fn heard(talk: &mut Talk, now_ms: u64) -> Vec<String> {
+        let (lines, told) = talk.look(now_ms);
+        talk.told = told;
+        lines
+    }
+
     fn talk(watchdog_usec: &str) -> Talk {
         let manager = Manager::of(environment("@nobody", watchdog_usec, ""), 7).unwrap().unwrap();
         Talk::new(manager, Arc::new(Opening::new(Arc::new(AtomicBool::new(false)))))
@@ -262,7 +318,10 @@ mod tests {
     #[test]
     fn without_a_socket_nobody_is_told_and_one_that_is_none_is_refused() {
         assert!(Manager::of(environment("", "1000", ""), 7).unwrap().is_none());
-        for wrong in ["run/notify", "vsock:2:1", &format!("@{}", "x".repeat(200))] {
+        // Nor is anybody who can only be reached from another host's side, or has no name.
+        assert!(Manager::of(environment("vsock:2:1", "1000", ""), 7).unwrap().is_none());
+        assert!(Manager::of(|name| (name == "NOTIFY_SOCKET").then(OsString::new), 7).unwrap().is_none());
+        for wrong in ["run/notify", &format!("@{}", "x".repeat(200))] {
             let why = Manager::of(environment(wrong, "", ""), 7).err().expect("refused");
             assert!(why.contains(&format!("NOTIFY_SOCKET={wrong}: ")), "{why}");
         }
@@ -288,34 +347,76 @@ mod tests {
         let status = Box::new(|| "fine".to_owned());
         talk.running = Some(Running { heartbeats: Arc::clone(&heartbeats), status });
         (0..3).for_each(|executor| beat(executor, 100));
-        assert_eq!(talk.look(began + 150), ["WATCHDOG=1", "STATUS=fine"]);
-        assert_eq!(talk.look(began + 1_100), ["WATCHDOG=1"]);
+        assert_eq!(heard(&mut talk, began + 150), ["READY=1", "WATCHDOG=1", "STATUS=fine"]);
+        // A host that gives no time for a second or two is no reason for a word.
+        assert_eq!(heard(&mut talk, began + 2_100), ["WATCHDOG=1"]);
         // One of three stops, and starts again.
         beat(0, 5_000);
         beat(2, 5_000);
-        assert_eq!(talk.look(began + 5_010), [r#"STATUS=executor "shard 0" on core 1 does not turn"#]);
-        assert_eq!(talk.look(began + 5_900), Vec::<String>::new());
+        assert_eq!(heard(&mut talk, began + 5_200), [r#"STATUS=executor "shard 0" on core 1 does not turn"#]);
+        assert_eq!(heard(&mut talk, began + 5_900), Vec::<String>::new());
         (0..3).for_each(|executor| beat(executor, 6_000));
-        assert_eq!(talk.look(began + 6_010), ["WATCHDOG=1", "STATUS=fine"]);
+        assert_eq!(heard(&mut talk, began + 6_010), ["WATCHDOG=1", "STATUS=fine"]);
         // One that has ended is not waited for, the others are.
         drop(heartbeats.heart(1));
         beat(0, 20_000);
         beat(2, 20_000);
-        assert_eq!(talk.look(began + 20_050), ["WATCHDOG=1"]);
-        assert_eq!(talk.look(began + 21_050).len(), 1, "the status alone");
+        assert_eq!(heard(&mut talk, began + 20_050), ["WATCHDOG=1"]);
+        assert_eq!(heard(&mut talk, began + 25_050).len(), 1, "the status alone");
+        // Whatever the hearts say, a node that stops is stopping.
+        talk.stopping = Some(Box::new(|| 0));
+        let lines = heard(&mut talk, began + 26_050);
+        assert!(lines[0] == "STOPPING=1" && lines[1].starts_with("STATUS=stopping: ") && lines.len() == 2, "{lines:?}");
     }
 
     #[test]
     fn the_time_to_start_is_extended_only_while_the_opening_gets_on() {
         let mut talk = talk("");
         let extended = |lines: Vec<String>| lines.iter().any(|line| line == "EXTEND_TIMEOUT_USEC=120000000");
-        assert!(extended(talk.look(0)));
-        assert!(!extended(talk.look(1_000)));
+        assert!(extended(heard(&mut talk, 0)));
+        assert!(!extended(heard(&mut talk, 1_000)));
         talk.opening.scanned(40, 100, 3).unwrap();
-        let lines = talk.look(2_000);
+        let lines = heard(&mut talk, 2_000);
         assert!(lines.iter().any(|line| line.starts_with("STATUS=recovering: 40 %")), "{lines:?}");
         assert!(extended(lines));
-        assert_eq!(talk.look(3_000), Vec::<String>::new());
+        assert_eq!(heard(&mut talk, 3_000), Vec::<String>::new());
+        talk.opening.long_step().unwrap();
+        assert_eq!(heard(&mut talk, 4_000), ["EXTEND_TIMEOUT_USEC=1800000000"]);
+    }
+
+    #[test]
+    fn the_time_to_stop_is_extended_only_while_the_closing_gets_on() {
+        let mut talk = talk("");
+        let heartbeats = Heartbeats::new(&Placement { writer: 0, shards: vec![0] });
+        talk.running = Some(Running { heartbeats, status: Box::new(|| "fine".to_owned()) });
+        let steps = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&steps);
+        talk.stopping = Some(Box::new(move || counted.load(Ordering::Relaxed)));
+        assert_eq!(heard(&mut talk, 0).first().map(String::as_str), Some("STOPPING=1"));
+        assert_eq!(heard(&mut talk, 1_000), Vec::<String>::new());
+        steps.store(3, Ordering::Relaxed);
+        assert_eq!(heard(&mut talk, 2_000), ["EXTEND_TIMEOUT_USEC=120000000"]);
+        assert_eq!(heard(&mut talk, 3_000), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_did_not_get_through_is_told_again() {
+        let name = format!("@kerolox-notify-late-{}", std::process::id());
+        let manager = Manager::of(environment(&name, "", ""), 7).unwrap().unwrap();
+        let mut talk = Talk::new(manager, Arc::new(Opening::unstopped()));
+        talk.tell(0);
+        let heartbeats = Heartbeats::new(&Placement { writer: 0, shards: vec![0] });
+        talk.running = Some(Running { heartbeats, status: Box::new(|| "fine".to_owned()) });
+        talk.tell(1_000);
+        let address = SocketAddr::from_abstract_name(&name.as_bytes()[1..]).unwrap();
+        let server = UnixDatagram::bind_addr(&address).unwrap();
+        server.set_nonblocking(true).unwrap();
+        talk.tell(2_000);
+        let mut bytes = [0; 2048];
+        let len = server.recv(&mut bytes).unwrap();
+        assert_eq!(&bytes[..len], b"READY=1\nSTATUS=fine");
+        talk.tell(3_000);
+        assert!(server.recv(&mut bytes).is_err(), "it was told once");
     }
 
     #[test]
@@ -337,9 +438,10 @@ mod tests {
         assert!(opening.contains("STATUS=opening the store") && opening.contains("EXTEND_TIMEOUT_USEC="), "{opening}");
         let heartbeats = Heartbeats::new(&Placement { writer: 0, shards: vec![0] });
         notify.ready(&heartbeats, || "all is\nwell".to_owned());
-        assert_eq!((receive(), receive()), ("READY=1".to_owned(), "STATUS=all is well".to_owned()));
-        notify.stopping();
-        assert_eq!(receive(), "STOPPING=1");
+        assert_eq!(receive(), "READY=1\nSTATUS=all is well");
+        notify.stopping(|| 0);
+        let stopping = receive();
+        assert!(stopping.starts_with("STOPPING=1\nSTATUS=stopping: "), "{stopping}");
         let began = Instant::now();
         notify.end(Some("no more".to_owned()));
         assert!(began.elapsed() < Duration::from_secs(30));

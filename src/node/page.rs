@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::control_core::{CensusAsked, Counted, Created};
-use super::heartbeat::Heartbeats;
+use super::heartbeat::{Heartbeats, LATE};
 use super::notify::{one_line, stuck};
 use super::process::{self, ThreadTimes};
 use crate::broker::SharedDirectory;
@@ -24,8 +24,6 @@ use crate::metrics::{CONTENT_TYPE, ClassTotals, Counters, MessageType, OTHER, Re
 use crate::net::{NetLimits, Page};
 use crate::store::{FlushMode, Health, Layout, Opening, Shared};
 
-/// An executor that has not beaten for so long does not live.
-const BEAT_AGE_MS_MAX: u64 = 5_000;
 /// How long a page waits for the control core.
 const CENSUS_WAIT: Duration = Duration::from_millis(250);
 /// Every word of [`Health::word`].
@@ -158,7 +156,7 @@ fn put_process(sheet: &mut Sheet) {
 impl Running {
     /// Does every executor turn?
     fn turns(&self) -> Result<(), String> {
-        match stuck(self.heartbeats.all(), io::steady_ms(), BEAT_AGE_MS_MAX) {
+        match stuck(self.heartbeats.all(), io::steady_ms(), LATE.as_millis() as u64) {
             Some((beats, age_ms)) => Err(format!(
                 "executor \"{}\" on core {} has not turned for {:.1} s",
                 beats.role,
@@ -333,11 +331,10 @@ impl Running {
         // Executors by their role: the kernel cuts names off.
         let role = |tid| self.heartbeats.all().iter().find(|beats| beats.tid() == Some(tid)).map(|beats| &beats.role);
         let threads = process::thread_times();
-        let by_name: BTreeMap<&str, &ThreadTimes> =
-            threads.iter().map(|thread| (role(thread.tid).unwrap_or(&thread.name).as_str(), thread)).collect();
-        for (name, thread) in by_name {
-            sheet.put(&m::THREAD_CPU, &[name], thread.cpu_s);
-            if let Some(wait_s) = thread.wait_s {
+        let named = threads.iter().map(|thread| (role(thread.tid).unwrap_or(&thread.name).as_str(), thread));
+        for (name, (cpu_s, wait_s)) in summed(named) {
+            sheet.put(&m::THREAD_CPU, &[name], cpu_s);
+            if let Some(wait_s) = wait_s {
                 sheet.put(&m::THREAD_WAIT, &[name], wait_s);
             }
         }
@@ -439,6 +436,19 @@ fn put_counters(sheet: &mut Sheet, counters: &Counters) {
     sheet.put(&m::CACHE_DROPPED, &[], dropped_kib.get() << 10);
 }
 
+/// Seconds running and waiting, by name: several threads may have one.
+fn summed<'a>(threads: impl Iterator<Item = (&'a str, &'a ThreadTimes)>) -> BTreeMap<&'a str, (f64, Option<f64>)> {
+    let mut sums = BTreeMap::new();
+    for (name, thread) in threads {
+        let (cpu_s, wait_s): &mut (f64, Option<f64>) = sums.entry(name).or_default();
+        *cpu_s += thread.cpu_s;
+        if let Some(more_s) = thread.wait_s {
+            *wait_s = Some(wait_s.unwrap_or(0.0) + more_s);
+        }
+    }
+    sums
+}
+
 fn sum_of(all: impl Iterator<Item = ClassTotals>) -> Option<ClassTotals> {
     all.reduce(|mut sum, of| {
         sum.add(&of);
@@ -453,4 +463,17 @@ fn is_system(topic: &str, group: &str) -> bool {
 
 fn truth(is_so: bool) -> &'static str {
     if is_so { "true" } else { "false" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_one_name_are_one_sum() {
+        let thread = |tid, cpu_s, wait_s| ThreadTimes { tid, name: String::new(), cpu_s, wait_s };
+        let threads = [thread(1, 1.0, Some(0.25)), thread(2, 2.0, None), thread(3, 4.0, Some(0.5))];
+        let sums = summed(["two", "one", "two"].into_iter().zip(&threads));
+        assert_eq!(sums, BTreeMap::from([("one", (2.0, None)), ("two", (5.0, Some(0.75)))]));
+    }
 }

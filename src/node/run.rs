@@ -249,7 +249,8 @@ fn live(
     });
 
     wait_for_signal(signals, &executors);
-    notify.stopping();
+    let closing = Arc::clone(&shared);
+    notify.stopping(move || closing.closing_steps());
     pages.stopping();
     let stop_began = Instant::now();
     eprintln!("kerolox: stopping");
@@ -335,8 +336,11 @@ where
             let _alive = alive_tx;
             // The first timer of a process is slow; better now than in a message's way.
             io::sleep(Duration::from_millis(1)).await;
-            glommio::spawn_local(heart.run()).detach();
-            body(Box::new(move || told(&ready_tx))).await
+            let beats = glommio::spawn_local(heart.run());
+            let outcome = body(Box::new(move || told(&ready_tx))).await;
+            // A task that outlives its executor is not dropped with it, and an end that nobody notes looks like a halt.
+            beats.cancel().await;
+            outcome
         })
         .map_err(|error| failed(error.to_string()))?;
     if ready.recv().is_err() {
@@ -547,4 +551,22 @@ fn control_settings(config: &Config, advertised: SocketAddr) -> ControlSettings 
 fn load_kv_config(layout: &store::Layout) -> Result<KvConfig, NodeError> {
     let loaded = store::load_table(&layout.own().join(KV_CONFIG), KvConfig::decode);
     loaded.map_err(|error| NodeError::Host(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_executor_that_has_come_to_its_end_is_not_waited_for() {
+        let core = checks::usable_cores()[0];
+        let heartbeats = Heartbeats::new(&Placement { writer: core, shards: vec![core] });
+        let executor = spawn(heartbeats.heart(0), Duration::ZERO, |ready| async move {
+            ready();
+            Ok(Vec::new())
+        });
+        let files = join(vec![executor.unwrap()], Instant::now()).unwrap();
+        assert!(files.is_empty());
+        assert_eq!(heartbeats.all()[0].age_ms(io::steady_ms()), None);
+    }
 }

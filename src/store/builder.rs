@@ -447,7 +447,7 @@ impl Builder {
             let step = move || {
                 // One that is gone was moved away with its topic, which was deleted.
                 let mut there = folders;
-                while let Err(error) = sync_queue_folders(&consumequeue, &there) {
+                while let Err(error) = sync_queue_folders(&consumequeue, &there, || Ok(())) {
                     let count = there.len();
                     there.retain(|folder| folder.is_dir());
                     if there.len() == count {

@@ -113,7 +113,7 @@ pub(super) fn open_locked(
     let set = SegmentSet::new(settings.segment_len, segments);
     Maps::of(&queues, &index).read(&[], || recovery::set_minimums(&queues, set.min()))?;
     births.fit(&layout, set.min(), recovered.end, topics_version)?;
-    remove_deleted(&layout)?;
+    remove_deleted(&layout, opening)?;
     // A clean stop or the recovery has synced them.
     queues.iter().for_each(|queue| queue.set_opened());
     warn_of_lost_topics(&tables, &queues);
@@ -203,7 +203,7 @@ impl Before<'_> {
         let Before { layout, settings, opening, .. } = self;
         let ends = if start.stopped.is_some() { Ends::Noted } else { Ends::Looked };
         let mut queues = recovery::load_queues(layout, settings, births, ends, opening)?;
-        let mut index = recovery::load_index(layout, settings, start.unclean)?;
+        let mut index = recovery::load_index(layout, settings, start.unclean, opening)?;
         let is_as_left = |stopped: &Progress| {
             stopped.clean == Some(found_at_start(&queues, &index))
                 && ends_at(&segments, stopped.flushed())
@@ -318,9 +318,23 @@ fn set_aside(layout: &Layout, path: &Path) -> Result<(), OpenError> {
 }
 
 /// What an earlier run did not get to: folders of deleted topics.
-fn remove_deleted(layout: &Layout) -> Result<(), OpenError> {
-    let path = layout.deleted();
-    disk::remove_tree(&path).map_err(io_at(&path))
+fn remove_deleted(layout: &Layout, opening: &Opening) -> Result<(), OpenError> {
+    // In it: of each deletion a folder, in that the topic's, in that the queues'.
+    remove_by_steps(&layout.deleted(), 3, opening)
+}
+
+/// Removes a folder, those so many levels below it one by one.
+fn remove_by_steps(dir: &Path, levels: u32, opening: &Opening) -> Result<(), OpenError> {
+    opening.step()?;
+    if levels > 0 && dir.is_dir() {
+        for entry in fs::read_dir(dir).map_err(io_at(dir))? {
+            let entry = entry.map_err(io_at(dir))?;
+            if entry.file_type().map_err(io_at(dir))?.is_dir() {
+                remove_by_steps(&entry.path(), levels - 1, opening)?;
+            }
+        }
+    }
+    disk::remove_tree(dir).map_err(io_at(dir))
 }
 
 /// What the abort file says, if it is there.
@@ -531,14 +545,20 @@ fn sync_derived(opened: &Closing<'_>) -> Result<(), OpenError> {
     for queue in opened.queues {
         let files = queue.files_since_opened();
         for file in &files {
+            opened.shared.count_closing_step();
             file.map().sync().map_err(io_at(file.map().path()))?;
         }
         if !files.is_empty() {
             folders.insert(queue_dir(&consumequeue, queue.key()));
         }
     }
-    sync_queue_folders(&consumequeue, &folders)?;
+    let step = || {
+        opened.shared.count_closing_step();
+        Ok(())
+    };
+    sync_queue_folders(&consumequeue, &folders, step)?;
     for file in &opened.index_files {
+        opened.shared.count_closing_step();
         file.sync().map_err(io_at(file.path()))?;
     }
     if !opened.index_files.is_empty() {

@@ -27,6 +27,7 @@ pub struct Opening {
     /// Set (by a signal handler, for one): end.
     stop: Arc<AtomicBool>,
     steps: AtomicU64,
+    in_long_step: AtomicBool,
     phase: AtomicU8,
     scanned_mib: AtomicU64,
     /// At most so much is to be scanned: nobody knows yet where the log ends.
@@ -40,6 +41,7 @@ impl Opening {
         Opening {
             stop,
             steps: AtomicU64::new(0),
+            in_long_step: AtomicBool::new(false),
             phase: AtomicU8::new(Phase::Looking as u8),
             scanned_mib: AtomicU64::new(0),
             total_mib: AtomicU64::new(0),
@@ -54,7 +56,12 @@ impl Opening {
 
     /// How many steps were done: while this grows, the opening gets on. A step is a file or a MiB.
     pub fn steps(&self) -> u64 {
-        self.steps.load(Ordering::Relaxed)
+        self.steps.load(Ordering::Acquire)
+    }
+
+    /// Is the present step one that may take as long as the disk needs for all that waits to be written?
+    pub fn is_in_long_step(&self) -> bool {
+        self.in_long_step.load(Ordering::Relaxed)
     }
 
     /// One more step is done.
@@ -62,7 +69,17 @@ impl Opening {
     /// # Errors
     /// [`OpenError::Stopped`] if it was the last.
     pub(super) fn step(&self) -> Result<(), OpenError> {
-        self.steps.fetch_add(1, Ordering::Relaxed);
+        self.count_step(false)
+    }
+
+    /// As [`Opening::step`], and the next one will be long.
+    pub fn long_step(&self) -> Result<(), OpenError> {
+        self.count_step(true)
+    }
+
+    fn count_step(&self, is_next_long: bool) -> Result<(), OpenError> {
+        self.in_long_step.store(is_next_long, Ordering::Relaxed);
+        self.steps.fetch_add(1, Ordering::Release);
         if self.stop.load(Ordering::Relaxed) { Err(OpenError::Stopped) } else { Ok(()) }
     }
 
@@ -117,6 +134,10 @@ mod tests {
         opening.completing().unwrap();
         assert!(opening.to_string().contains("completed"));
         assert_eq!(opening.steps(), 3);
+        opening.long_step().unwrap();
+        assert!(opening.is_in_long_step());
+        opening.step().unwrap();
+        assert!(!opening.is_in_long_step());
         stop.store(true, Ordering::Relaxed);
         assert!(matches!(opening.scanned(0, 0, 0), Err(OpenError::Stopped)));
         assert!(opening.to_string().contains("0 %"));

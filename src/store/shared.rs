@@ -256,6 +256,8 @@ pub struct Shared {
     no_segment: ArcSwapOption<String>,
     queue_syncs_asked: AtomicU64,
     stopping: AtomicBool,
+    /// Files and folders that the closing of the store has come to.
+    closing_steps: AtomicU64,
     write_us: AtomicU32,
     flush_us: AtomicU32,
     /// Puts and bytes between the shards and their answers; added by shards when they submit and taken off by them
@@ -300,6 +302,7 @@ impl Shared {
             no_segment: ArcSwapOption::empty(),
             queue_syncs_asked: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
+            closing_steps: AtomicU64::new(0),
             write_us: AtomicU32::new(0),
             flush_us: AtomicU32::new(0),
             inflight_count: AtomicU64::new(0),
@@ -492,6 +495,15 @@ impl Shared {
 
     pub fn stop_puts(&self) {
         self.stopping.store(true, Ordering::Release);
+    }
+
+    /// While this grows, the closing of the store gets on.
+    pub fn closing_steps(&self) -> u64 {
+        self.closing_steps.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_closing_step(&self) {
+        self.closing_steps.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether puts are taken now; what cannot mend itself comes first.

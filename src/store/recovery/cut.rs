@@ -19,8 +19,10 @@ pub fn cut_tail(
     segments: &[Arc<Segment>],
     end: PhyOffset,
     list: &mut Vec<Region>,
+    opening: &Opening,
 ) -> Result<(), OpenError> {
     for segment in segments.iter().filter(|segment| segment.end() > end) {
+        opening.step()?;
         let path = segment.path();
         if segment.is_broken() {
             zero_unreadable(segment, end).map_err(io_at(path))?;

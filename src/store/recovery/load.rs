@@ -178,7 +178,12 @@ fn unreadable(map: &SharedMap) -> OpenError {
 }
 
 /// Opens the index files, oldest first. After an unclean stop the newest is repaired.
-pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> Result<Vec<Arc<SharedMap>>, OpenError> {
+pub fn load_index(
+    layout: &Layout,
+    settings: &StoreSettings,
+    unclean: bool,
+    opening: &Opening,
+) -> Result<Vec<Arc<SharedMap>>, OpenError> {
     let dir = layout.index();
     let (slots, units) = (settings.index_slots, settings.index_entries);
     let expected = index_file::file_len(slots, units);
@@ -198,6 +203,7 @@ pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> R
     paths.sort_unstable();
     let mut files = Vec::new();
     for path in paths {
+        opening.step()?;
         let found = fs::metadata(&path).map_err(io_at(&path))?.len();
         if found == 0 {
             remove_if_present(&path).map_err(io_at(&path))?;
@@ -222,6 +228,7 @@ pub fn load_index(layout: &Layout, settings: &StoreSettings, unclean: bool) -> R
     if let Some(last) = files.last()
         && unclean
     {
+        opening.step()?;
         last.guarded(|| set_right(last, slots, units)).map_err(|_| unreadable(last))??;
     }
     Ok(files)

@@ -159,9 +159,9 @@ pub fn recover(recovery: Recovery<'_>) -> Result<RecoveredLog, OpenError> {
     opening.completing()?;
     scan.keep(rebuild.queues.damage.all_mut())?;
     scan.forget_healed(from, log.end, rebuild.queues.damage.all())?;
-    cut_tail(layout, segments, log.end, quarantined)?;
+    cut_tail(layout, segments, log.end, quarantined, opening)?;
     sync_segments(segments, flushed.unwrap_or(oldest), log.end, opening)?;
-    rebuild.finish(log.end)?;
+    rebuild.finish(log.end, opening)?;
     Reached::forget(layout)?;
     let units_written = rebuild.queues.units_written;
     tracing::info!(end = %log.end, records = rebuild.records, units_written, "commit log recovered");

@@ -13,6 +13,7 @@ use std::time::Instant;
 use super::super::births::Births;
 use super::super::layout::Layout;
 use super::super::open_error::{OpenError, io_at};
+use super::super::opening::Opening;
 use super::super::queue_folders::sync_queue_folders;
 use super::super::queues::{QueueView, UnitFile, handle, queue_dir};
 use super::super::shared::StoreSettings;
@@ -785,16 +786,17 @@ impl<'a> QueueRebuild<'a> {
     }
 
     /// Brings the units met so far onto stable storage.
-    pub fn sync(&mut self) -> Result<(), OpenError> {
+    pub fn sync(&mut self, opening: &Opening) -> Result<(), OpenError> {
         self.touched.sort_unstable_by(|one, other| one.map().path().cmp(other.map().path()));
         self.touched.dedup_by(|one, other| Arc::ptr_eq(one, other));
         for file in self.touched.drain(..) {
+            opening.step()?;
             // One that was dropped again is gone.
             if file.map().path().exists() {
                 file.map().sync().map_err(io_at(file.map().path()))?;
             }
         }
-        sync_queue_folders(&self.layout.consumequeue(), &self.made_in)?;
+        sync_queue_folders(&self.layout.consumequeue(), &self.made_in, || opening.step())?;
         self.made_in.clear();
         // What comes next counts as untouched.
         self.met.iter_mut().for_each(|met| met.file = None);
@@ -810,8 +812,9 @@ impl<'a> QueueRebuild<'a> {
     }
 
     /// Cuts units at or behind the log's end, makes those that lead into damage say so, zeroes stale bytes, syncs.
-    pub fn finish(&mut self, end: PhyOffset) -> Result<(), OpenError> {
+    pub fn finish(&mut self, end: PhyOffset, opening: &Opening) -> Result<(), OpenError> {
         for queue in self.queues.iter() {
+            opening.step()?;
             let dir = queue_dir(&self.layout.consumequeue(), queue.key());
             let mut max = queue.max();
             while let Some(last) = max.0.checked_sub(1).map(QueueOffset)
@@ -846,25 +849,27 @@ impl<'a> QueueRebuild<'a> {
                 self.made_in.insert(dir);
             }
         }
-        self.sync_all()
+        self.sync_all(opening)
     }
 
     /// Brings all units from the scan's begin on, and the folders of their files, onto stable storage.
-    fn sync_all(&self) -> Result<(), OpenError> {
+    fn sync_all(&self, opening: &Opening) -> Result<(), OpenError> {
         let root = self.layout.consumequeue();
         if self.queues.len() >= WRITTEN_OUT_TOGETHER {
             tracing::info!(queues = self.queues.len(), "syncing the consume queues");
+            opening.long_step()?;
             disk::write_out(&root).map_err(io_at(&root))?;
         }
         let mut reported = Instant::now();
         for (done, queue) in self.queues.iter().enumerate() {
+            opening.step()?;
             sync_units(queue, self.from).map_err(OpenError::from_io(queue_dir(&root, queue.key())))?;
             if reported.elapsed() > PROGRESS_INTERVAL {
                 reported = Instant::now();
                 tracing::info!("synced {done} of {} consume queues", self.queues.len());
             }
         }
-        sync_queue_folders(&root, &self.made_in)
+        sync_queue_folders(&root, &self.made_in, || opening.step())
     }
 }
 

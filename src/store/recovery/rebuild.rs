@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::open_error::OpenError;
+use super::super::opening::Opening;
 use super::super::queues::QueueView;
 use super::ScanError;
 use super::index::IndexRebuild;
@@ -53,8 +54,9 @@ impl<'a> Rebuild<'a> {
     }
 
     /// Brings what was derived so far onto stable storage.
-    pub fn sync(&mut self) -> Result<(), OpenError> {
-        self.queues.sync()?;
+    pub fn sync(&mut self, opening: &Opening) -> Result<(), OpenError> {
+        self.queues.sync(opening)?;
+        opening.step()?;
         self.index.sync()
     }
 
@@ -66,8 +68,9 @@ impl<'a> Rebuild<'a> {
     }
 
     /// Cuts what leads beyond the log's end, and brings the rest onto stable storage.
-    pub fn finish(&mut self, end: PhyOffset) -> Result<(), OpenError> {
-        self.queues.finish(end)?;
+    pub fn finish(&mut self, end: PhyOffset, opening: &Opening) -> Result<(), OpenError> {
+        self.queues.finish(end, opening)?;
+        opening.step()?;
         self.index.finish(end)
     }
 }

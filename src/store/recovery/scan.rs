@@ -327,7 +327,7 @@ impl<'a> LogScan<'a> {
 
     fn save_progress(&mut self, at: PhyOffset, walk: &Walk, rebuild: &mut Rebuild<'_>) -> Result<(), OpenError> {
         self.keep(rebuild.queues.damage.all_mut())?;
-        rebuild.sync()?;
+        rebuild.sync(self.opening)?;
         sync_segments(self.segments, self.synced_to, at, self.opening)?;
         self.synced_to = at;
         // A record that is in doubt has to be met again.
@@ -346,6 +346,7 @@ impl<'a> LogScan<'a> {
     pub fn keep(&mut self, damage: &mut [Damaged]) -> Result<(), OpenError> {
         for damaged in damage.iter_mut().filter(|damaged| !damaged.is_listed) {
             let Some(segment) = self.segment_of(damaged.start) else { continue };
+            self.opening.step()?;
             let (start, len) = (damaged.start, damaged.end.since(damaged.start));
             let region = quarantine::copy(self.layout, segment, (start, len), &damaged.why, Kind::Damaged)
                 .map_err(io_at(&self.layout.quarantine()))?;

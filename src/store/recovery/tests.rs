@@ -1084,6 +1084,28 @@ fn a_recovery_that_is_told_to_stop_leaves_what_a_kill_leaves() {
     assert!(stopped > 20 && resumed > 10, "{stopped} times, {resumed} on its way");
 }
 
+#[test]
+fn every_queue_is_a_step_of_the_opening_and_of_the_closing() {
+    const QUEUES: u64 = 80;
+    let mut store = TestStore::new();
+    (0..QUEUES).for_each(|id| _ = store.put("A", id as u32, 200));
+    let deleted = store.layout().deleted();
+    (0..QUEUES).for_each(|id| fs::create_dir_all(deleted.join(format!("7/B/{id}"))).unwrap());
+    let opening = Opening::unstopped();
+    let opened = crate::store::open(crate::store::test_store::settings(store.root().to_owned()), 1 << 30, &opening);
+    let opened = opened.unwrap();
+    assert!(!deleted.exists());
+    // None was there to be loaded. Each is completed, synced, and so is its folder; each deleted one is removed.
+    assert!(opening.steps() >= 4 * QUEUES, "{}", opening.steps());
+    assert!(!opening.is_in_long_step(), "writing out was followed by other steps");
+    // As if each had got a message since: its file and its folder are synced.
+    opened.queues.list().iter().for_each(|(_, queue)| queue.publish_max(QueueOffset(2)));
+    let shared = Arc::clone(&opened.shared);
+    assert_eq!(shared.closing_steps(), 0);
+    store.close(opened);
+    assert!(shared.closing_steps() >= 2 * QUEUES, "{}", shared.closing_steps());
+}
+
 /// Log and queues, by path below the root.
 fn files_of(store: &TestStore) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let (layout, root) = (store.layout(), store.root().to_owned());
@@ -1625,7 +1647,7 @@ fn what_a_recovery_reached_is_a_place_to_go_on_only_where_a_record_begins_and_no
     let segments: Vec<_> = starts.map(|at| Arc::new(Segment::open(&store.segment(at.0), at).unwrap())).collect();
     let queues =
         load_queues(&layout, settings, &Births::load(&layout).unwrap(), Ends::Looked, &Opening::unstopped()).unwrap();
-    let index = load_index(&layout, settings, true).unwrap();
+    let index = load_index(&layout, settings, true, &Opening::unstopped()).unwrap();
     let saved: Reached = serde_json::from_slice(&fs::read(layout.recovery()).unwrap()).unwrap();
     let log_end = segments.last().unwrap().end();
     let place = Resumable { start: PhyOffset(0), log_end, segments: &segments, checksums: settings.checksums };
