@@ -586,7 +586,9 @@ class Store:
             known = self.crashed or not self.ours and os.path.basename(folder) == "kerolox"
             for name in names:
                 if name.endswith(".tmp"):
-                    (self.warn if known else lambda t: self.bad("1.5", t))(f"{folder}/{name}: left behind")
+                    # And what a Java broker was killed over, of a table that Kerolox does not have, Kerolox leaves.
+                    of_java = name == "transactionMetrics.tmp"
+                    (self.warn if known or of_java else lambda t: self.bad("1.5", t))(f"{folder}/{name}: left behind")
 
     def _config_files(self):
         folder = os.path.join(self.root, "config")
