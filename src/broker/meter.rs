@@ -81,12 +81,13 @@ impl Meter {
         self.second.set(second);
         let Some(untold) = told else { return };
         let (request, response) = (request_name(code), response_name(response));
-        let PutTimes { queue_us, append_us, flush_us, reply_us, .. } = *times;
+        let PutTimes { socket_us, queue_us, append_us, flush_us, reply_us, .. } = *times;
         if *times == PutTimes::default() {
             tracing::warn!(request, response, %remote, took_us, untold, "slow request");
         } else {
             tracing::warn!(
-                request, response, %remote, took_us, queue_us, append_us, flush_us, reply_us, untold, "slow request"
+                request, response, %remote, took_us, socket_us, queue_us, append_us, flush_us, reply_us, untold,
+                "slow request"
             );
         }
     }

@@ -189,10 +189,11 @@ impl ShardBroker {
 
     /// Holds a pull, unless a message has come since it was looked for.
     fn park(self: &Rc<Self>, pull: Pull, deadline: Timestamp) -> Option<Later> {
-        let (queue, from) = (Arc::clone(&pull.queue), pull.offset);
+        let (queue, from, was_held) = (Arc::clone(&pull.queue), pull.offset, pull.reply.asked.is_held);
         let held = self.hold(pull, deadline);
         let arrived = i64::try_from(queue.max().0).unwrap_or(i64::MAX) > from;
-        let hold = held.filter(|_| arrived).and_then(|id| self.holds.borrow_mut().take(id))?;
+        let mut hold = held.filter(|_| arrived).and_then(|id| self.holds.borrow_mut().take(id))?;
+        hold.waiting.reply.asked.is_held = was_held;
         self.note_holds();
         self.stop_holding_if_last(&queue);
         let got = self.look(&hold.waiting);
@@ -201,7 +202,7 @@ impl ShardBroker {
 
     /// Registers a hold; if the table is full, the client hears so at once.
     fn hold(&self, mut pull: Pull, deadline: Timestamp) -> Option<HoldId> {
-        pull.reply.asked.is_held = true;
+        let was_held = std::mem::replace(&mut pull.reply.asked.is_held, true);
         let (queue, conn, from) = (Arc::clone(&pull.queue), pull.reply.peer.id(), pull.offset);
         queue.start_holding(self.settings.shard);
         let hold = Hold { queue: queue.handle(), conn, from, deadline, waiting: pull };
@@ -209,7 +210,7 @@ impl ShardBroker {
         self.note_holds();
         held.map_err(|mut hold| {
             self.stop_holding_if_last(&queue);
-            hold.waiting.reply.asked.is_held = false;
+            hold.waiting.reply.asked.is_held = was_held;
             hold.waiting.reply.fail(response::FLOW_CONTROL, "too many pulls are held on this node");
         })
         .ok()

@@ -4,8 +4,11 @@
 //! which is what is asked then. It waits in poll(2) and costs nothing while nobody asks. A connection carries one request
 //! and is closed behind the answer.
 //!
-//! Bounded: so many connections ([`Limits`]; the oldest gives way to one more, so that silent ones shut nobody out), so
-//! many bytes of a request, so much time for each.
+//! Bounded: so many connections ([`Limits`]; the oldest silent one gives way to one more, so that these shut nobody out),
+//! so many bytes of a request, so much time for each.
+//!
+//! Pages are made one at a time, and some wait for an executor. Those that must not wait for them come first whenever one is
+//! to be made.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -22,6 +25,8 @@ const HEADERS_MAX: usize = 64;
 const ACCEPTS_A_TURN: usize = 16;
 /// Pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Reads of what is forgotten, of one connection in a row.
+const FORGETS_A_TURN: usize = 16;
 
 /// What one listener lets in.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +62,7 @@ pub struct HttpServer {
 impl HttpServer {
     /// Serves `listener` on a thread of its own until [`HttpServer::stop`]. `prepare` runs there first. `answer` gives the
     /// page of a path, without its query, or nothing where there is none (404); it runs there too, and all connections
-    /// wait for it.
+    /// wait for it. The paths in `first` come before all others that are asked for at the same time.
     ///
     /// # Errors
     /// The system gives no thread or socket.
@@ -65,12 +70,13 @@ impl HttpServer {
         name: &str,
         listener: TcpListener,
         limits: Limits,
+        first: &'static [&'static str],
         prepare: impl FnOnce() + Send + 'static,
         answer: impl FnMut(&str) -> Option<Page> + Send + 'static,
     ) -> io::Result<HttpServer> {
         let (stop, stopped) = UnixStream::pair()?;
         listener.set_nonblocking(true)?;
-        let mut server = Server { listener, limits, answer, connections: Vec::new() };
+        let mut server = Server { listener, limits, first, answer, connections: Vec::new() };
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             prepare();
             server.run(&stopped);
@@ -89,6 +95,7 @@ impl HttpServer {
 struct Server<A> {
     listener: TcpListener,
     limits: Limits,
+    first: &'static [&'static str],
     answer: A,
     /// Oldest first.
     connections: Vec<Connection>,
@@ -103,11 +110,22 @@ struct Connection {
 enum State {
     /// What has come of the request's head.
     Asking(Vec<u8>),
+    /// What is to be answered.
+    Asked(Request),
     /// The answer, and how much of it has left.
     Answering(Vec<u8>, usize),
     /// Everything has left. What the peer still sends is read and forgotten: closing on unread bytes would take the answer
     /// away from it.
     Leaving,
+}
+
+/// A request for a page.
+#[derive(Debug)]
+struct Request {
+    /// Without its query.
+    path: String,
+    /// The body is not wanted.
+    is_head: bool,
 }
 
 impl<A: FnMut(&str) -> Option<Page>> Server<A> {
@@ -121,8 +139,7 @@ impl<A: FnMut(&str) -> Option<Page>> Server<A> {
             let mut index = 0;
             for is_ready in ready {
                 let connection = &mut self.connections[index];
-                let goes_on = now < connection.ends && (!is_ready || connection.go_on(&mut self.answer));
-                if goes_on {
+                if now < connection.ends && (!is_ready || connection.go_on()) {
                     index += 1;
                 } else {
                     self.connections.remove(index);
@@ -131,18 +148,49 @@ impl<A: FnMut(&str) -> Option<Page>> Server<A> {
             if is_asked {
                 self.accept(now);
             }
+            self.answer_some();
         }
+    }
+
+    /// Answers whoever asks for what comes first, and one of the others: after each of those it is seen who has come
+    /// meanwhile.
+    fn answer_some(&mut self) {
+        let first = self.first;
+        while self.answer_next(|path| first.contains(&path)) {}
+        self.answer_next(|_| true);
+    }
+
+    /// Answers the oldest request for such a path. False: there is none.
+    fn answer_next(&mut self, is_meant: impl Fn(&str) -> bool) -> bool {
+        let is_next =
+            |connection: &Connection| matches!(&connection.state, State::Asked(request) if is_meant(&request.path));
+        let Some(index) = self.connections.iter().position(is_next) else { return false };
+        let connection = &mut self.connections[index];
+        if let State::Asked(request) = &connection.state {
+            let page = (self.answer)(&request.path);
+            connection.state = State::Answering(answered(request, page), 0);
+        }
+        if !connection.go_on() {
+            self.connections.remove(index);
+        }
+        true
     }
 
     /// Waits until there is something to do: is it to stop, is there a new connection, which of those there are can go on?
     fn wait(&self, stop: &UnixStream) -> (bool, bool, Vec<bool>) {
         let mut watched = vec![PollFd::new(stop, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
         watched.extend(self.connections.iter().map(|connection| {
-            let wanted = if matches!(connection.state, State::Answering(..)) { PollFlags::OUT } else { PollFlags::IN };
+            let wanted = match connection.state {
+                State::Answering(..) => PollFlags::OUT,
+                State::Asking(_) | State::Leaving => PollFlags::IN,
+                State::Asked(_) => PollFlags::empty(),
+            };
             PollFd::new(&connection.stream, wanted)
         }));
+        let is_asked = self.connections.iter().any(|connection| matches!(connection.state, State::Asked(_)));
         let first_end = self.connections.iter().map(|connection| connection.ends).min();
         let left = first_end.map(|ends| ends.saturating_duration_since(Instant::now()));
+        let left = if is_asked { Some(Duration::ZERO) } else { left };
         let timeout = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
         // Interrupted, or out of memory: nothing is ready then, and it is asked again.
         let _ = poll(&mut watched, timeout.as_ref());
@@ -157,11 +205,16 @@ impl<A: FnMut(&str) -> Option<Page>> Server<A> {
                     if stream.set_nonblocking(true).is_err() {
                         continue;
                     }
-                    if self.connections.len() >= self.limits.connections {
-                        self.connections.remove(0);
-                    }
                     let ends = now + self.limits.time;
-                    self.connections.push(Connection { stream, ends, state: State::Asking(Vec::new()) });
+                    let mut connection = Connection { stream, ends, state: State::Asking(Vec::new()) };
+                    // Mostly its request is here already.
+                    if !connection.go_on() {
+                        continue;
+                    }
+                    if self.connections.len() >= self.limits.connections {
+                        self.make_room();
+                    }
+                    self.connections.push(connection);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // Mostly too many open files; errors return at once, and a loop on them would spin.
@@ -171,17 +224,33 @@ impl<A: FnMut(&str) -> Option<Page>> Server<A> {
     }
 }
 
+impl<A> Server<A> {
+    /// Closes the oldest connection that says nothing; if all say something, one that has its answer, else the oldest.
+    fn make_room(&mut self) {
+        let rank = |connection: &Connection| match connection.state {
+            State::Asking(_) => 0,
+            State::Leaving => 1,
+            State::Asked(_) | State::Answering(..) => 2,
+        };
+        // The first of several that are least.
+        if let Some((index, _)) = self.connections.iter().enumerate().min_by_key(|(_, connection)| rank(connection)) {
+            self.connections.remove(index);
+        }
+    }
+}
+
 impl Connection {
-    /// Reads and writes as much as it can without waiting; false once it is over.
-    fn go_on(&mut self, answer: &mut impl FnMut(&str) -> Option<Page>) -> bool {
-        match self.try_go_on(answer) {
+    /// Reads and writes as much as it can without waiting, up to a whole request or answer; false once it is over.
+    fn go_on(&mut self) -> bool {
+        match self.try_go_on() {
             Ok(goes_on) => goes_on,
             Err(error) => matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
         }
     }
 
-    fn try_go_on(&mut self, answer: &mut impl FnMut(&str) -> Option<Page>) -> io::Result<bool> {
+    fn try_go_on(&mut self) -> io::Result<bool> {
         let mut bytes = [0; 4096];
+        let mut forgets_left = FORGETS_A_TURN;
         loop {
             match &mut self.state {
                 State::Asking(head) => {
@@ -190,10 +259,13 @@ impl Connection {
                         return Ok(false);
                     }
                     head.extend_from_slice(&bytes[..len]);
-                    if let Some(answered) = answered(head, answer) {
-                        self.state = State::Answering(answered, 0);
+                    match asked(head) {
+                        None => {}
+                        Some(Ok(request)) => self.state = State::Asked(request),
+                        Some(Err(refusal)) => self.state = State::Answering(refusal, 0),
                     }
                 }
+                State::Asked(_) => return Ok(true),
                 State::Answering(out, at) => {
                     while *at < out.len() {
                         *at += self.stream.write(&out[*at..])?;
@@ -202,6 +274,10 @@ impl Connection {
                     self.state = State::Leaving;
                 }
                 State::Leaving => {
+                    if forgets_left == 0 {
+                        return Ok(true);
+                    }
+                    forgets_left -= 1;
                     if self.stream.read(&mut bytes)? == 0 {
                         return Ok(false);
                     }
@@ -211,37 +287,44 @@ impl Connection {
     }
 }
 
-/// The whole answer to the request that begins so; nothing until its head is whole.
-fn answered(head: &[u8], answer: &mut impl FnMut(&str) -> Option<Page>) -> Option<Vec<u8>> {
+/// The request that begins so, or the answer that refuses it; nothing until its head is whole.
+fn asked(head: &[u8]) -> Option<Result<Request, Vec<u8>>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
-    match request.parse(head) {
+    let parsed = request.parse(head);
+    let is_head = request.method == Some("HEAD");
+    let refuse = |status, more| Some(Err(refused(status, more, is_head)));
+    match parsed {
         Ok(httparse::Status::Partial) if head.len() < HEAD_LEN_MAX => return None,
         Ok(httparse::Status::Complete(len)) if len <= HEAD_LEN_MAX => {}
-        Ok(_) | Err(httparse::Error::TooManyHeaders) => {
-            return Some(refused("431 Request Header Fields Too Large", ""));
-        }
-        Err(_) => return Some(refused("400 Bad Request", "")),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return refuse("431 Request Header Fields Too Large", ""),
+        Err(_) => return refuse("400 Bad Request", ""),
     }
-    let is_head = request.method == Some("HEAD");
     if !is_head && request.method != Some("GET") {
-        return Some(refused("405 Method Not Allowed", "Allow: GET, HEAD\r\n"));
+        return refuse("405 Method Not Allowed", "Allow: GET, HEAD\r\n");
     }
     let target = request.path.unwrap_or_default();
-    let path = target.split_once('?').map_or(target, |(path, _)| path);
-    let Some(page) = answer(path) else { return Some(refused("404 Not Found", "")) };
-    let status = if page.is_fine { "200 OK" } else { "503 Service Unavailable" };
-    let mut out = response(status, "Cache-Control: no-store\r\n", page.content_type, page.body.len());
-    if !is_head {
-        out.extend_from_slice(page.body.as_bytes());
-    }
-    Some(out)
+    let path = target.split_once('?').map_or(target, |(path, _)| path).to_owned();
+    Some(Ok(Request { path, is_head }))
 }
 
-fn refused(status: &str, more: &str) -> Vec<u8> {
+/// The whole answer to a request, if this is what its path shows.
+fn answered(request: &Request, page: Option<Page>) -> Vec<u8> {
+    let Some(page) = page else { return refused("404 Not Found", "", request.is_head) };
+    let status = if page.is_fine { "200 OK" } else { "503 Service Unavailable" };
+    let mut out = response(status, "Cache-Control: no-store\r\n", page.content_type, page.body.len());
+    if !request.is_head {
+        out.extend_from_slice(page.body.as_bytes());
+    }
+    out
+}
+
+fn refused(status: &str, more: &str, is_head: bool) -> Vec<u8> {
     let body = format!("{}\n", status.split_once(' ').map_or(status, |(_, reason)| reason));
     let mut out = response(status, more, "text/plain; charset=utf-8", body.len());
-    out.extend_from_slice(body.as_bytes());
+    if !is_head {
+        out.extend_from_slice(body.as_bytes());
+    }
     out
 }
 
@@ -270,7 +353,7 @@ mod tests {
     fn server(limits: Limits) -> (HttpServer, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
-        (HttpServer::start("http-test", listener, limits, || {}, page).unwrap(), addr)
+        (HttpServer::start("http-test", listener, limits, &[], || {}, page).unwrap(), addr)
     }
 
     fn connect(addr: SocketAddr) -> TcpStream {
@@ -302,9 +385,22 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n") && answer.ends_with("\r\n\r\na body\n"));
         let answer = ask(addr, b"HEAD /here HTTP/1.1\r\n\r\n");
         assert!(answer.contains("Content-Length: 7\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
-        assert!(ask(addr, b"GET /elsewhere HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 Not Found\r\n"));
+        let answer = ask(addr, b"GET /elsewhere HTTP/1.1\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n") && answer.ends_with("\r\n\r\nNot Found\n"), "{answer}");
+        for refused in ["HEAD /elsewhere HTTP/1.1\r\n\r\n".to_owned(), format!("HEAD /{:9000} HTTP/1.1\r\n\r\n", "")] {
+            let answer = ask(addr, refused.as_bytes());
+            assert!(answer.starts_with("HTTP/1.1 4") && answer.ends_with("\r\n\r\n"), "no body: {answer}");
+        }
         server.stop();
-        assert!(TcpStream::connect(addr).is_err(), "the port is closed");
+    }
+
+    #[test]
+    fn a_server_that_stops_cuts_off_who_is_there_and_accepts_nobody() {
+        let (server, addr) = server(Limits { time: Duration::from_secs(600), ..Limits::default() });
+        let mut stream = connect(addr);
+        stream.write_all(b"GET /he").unwrap();
+        server.stop();
+        assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "closed");
     }
 
     #[test]
@@ -341,18 +437,100 @@ mod tests {
         server.stop();
     }
 
+    /// What a server does with the connections of a turn, on this thread.
+    fn idle<A: FnMut(&str) -> Option<Page>>(limits: Limits, first: &'static [&'static str], answer: A) -> Server<A> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Server { listener, limits, first, answer, connections: Vec::new() }
+    }
+
+    /// Accepts so many that have connected.
+    fn accept_all<A: FnMut(&str) -> Option<Page>>(server: &mut Server<A>, count: usize) {
+        let before = server.connections.len();
+        while server.connections.len() < before + count {
+            server.accept(Instant::now());
+        }
+    }
+
     #[test]
-    fn silent_peers_shut_nobody_out_and_are_closed_in_time() {
-        let limits = Limits { connections: 4, time: Duration::from_millis(300) };
-        let (server, addr) = server(limits);
+    fn silent_peers_shut_nobody_out() {
+        let (server, addr) = server(Limits { connections: 4, time: Duration::from_secs(600) });
         let mut silent: Vec<_> = (0..4).map(|_| connect(addr)).collect();
-        // They are there before it comes.
-        std::thread::sleep(Duration::from_millis(50));
         assert!(ask(addr, b"GET /here HTTP/1.1\r\n\r\n").ends_with("a body\n"));
-        for stream in &mut silent {
+        assert_eq!(silent[0].read(&mut [0; 1]).unwrap_or(0), 0, "the oldest gave way");
+        server.stop();
+    }
+
+    #[test]
+    fn peers_that_do_not_come_to_an_end_are_closed_in_time() {
+        let (server, addr) = server(Limits { connections: 4, time: Duration::from_millis(300) });
+        let mut slow: Vec<_> = (0..4).map(|_| connect(addr)).collect();
+        for stream in &mut slow {
             stream.write_all(b"GET /he").ok();
             assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "closed");
         }
         server.stop();
+    }
+
+    /// It sends on and on behind its request.
+    #[test]
+    fn who_has_its_answer_and_sends_on_holds_up_nobody_and_is_closed_in_time() {
+        let (server, addr) = server(Limits { connections: 4, time: Duration::from_secs(1) });
+        let mut stream = connect(addr);
+        stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(b"GET /here HTTP/1.1\r\n\r\n").unwrap();
+        let chatter = std::thread::spawn(move || while stream.write_all(&[b'x'; 65_536]).is_ok() {});
+        assert!(ask(addr, b"GET /here HTTP/1.1\r\n\r\n").ends_with("a body\n"));
+        // An end: it is reset.
+        chatter.join().unwrap();
+        server.stop();
+    }
+
+    #[test]
+    fn who_says_nothing_gives_way_before_who_is_being_answered() {
+        let mut server = idle(Limits { connections: 2, time: Duration::from_secs(600) }, &[], page);
+        let addr = server.listener.local_addr().unwrap();
+        let mut answered = connect(addr);
+        answered.write_all(b"GET /long HTTP/1.1\r\n\r\n").unwrap();
+        accept_all(&mut server, 1);
+        while !matches!(server.connections[0].state, State::Answering(..)) {
+            server.connections[0].go_on();
+            server.answer_some();
+        }
+        let mut silent = connect(addr);
+        accept_all(&mut server, 1);
+        let _third = connect(addr);
+        while server.connections[1].stream.peer_addr().unwrap() == silent.local_addr().unwrap() {
+            server.accept(Instant::now());
+        }
+        assert_eq!(silent.read(&mut [0; 1]).unwrap_or(0), 0, "closed");
+        assert!(matches!(server.connections[0].state, State::Answering(..)));
+        drop(answered);
+    }
+
+    #[test]
+    fn what_comes_first_is_answered_before_what_was_asked_for_earlier() {
+        let mut order = Vec::new();
+        let answer = |path: &str| {
+            order.push(path.to_owned());
+            page(path)
+        };
+        let mut server = idle(Limits::default(), &["/not"], answer);
+        let addr = server.listener.local_addr().unwrap();
+        let asked = ["/here", "/here", "/not", "/not"].map(|path| {
+            let mut stream = connect(addr);
+            stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+            accept_all(&mut server, 1);
+            let connection = server.connections.last_mut().unwrap();
+            while matches!(connection.state, State::Asking(_)) {
+                connection.go_on();
+            }
+            stream
+        });
+        server.answer_some();
+        server.answer_some();
+        drop(server);
+        assert_eq!(order, ["/not", "/not", "/here", "/here"]);
+        drop(asked);
     }
 }

@@ -248,10 +248,10 @@ impl ControlCore {
     pub async fn run_census(self: Rc<Self>, asked: flume::Receiver<CensusAsked>, names_max: usize) {
         while let Ok(answer) = asked.recv_async().await {
             let mut census = Census::default();
-            let mut after = None;
+            let mut from = None;
             loop {
-                after = self.control.borrow().count_readings(&mut census, after.as_deref(), names_max);
-                if after.is_none() {
+                from = self.control.borrow().count_readings(&mut census, from.as_ref(), names_max);
+                if from.is_none() {
                     break;
                 }
                 io::yield_if_due().await;

@@ -55,6 +55,9 @@ pub struct Running {
     pub created: Arc<Created>,
 }
 
+/// Paths of pages that wait for no executor.
+pub const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+
 impl Pages {
     pub fn new(config: &Config, opening: Arc<Opening>) -> Arc<Pages> {
         let labels = [

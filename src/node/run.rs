@@ -19,7 +19,7 @@ use super::helper::{Helper, Nice, settle};
 use super::memory::{self, MemoryLimit};
 use super::mesh;
 use super::notify::Notify;
-use super::page::{Pages, Running};
+use super::page::{PROBES, Pages, Running};
 use super::placement::Placement;
 use super::shard_core::{self, ControlParts, ShardParts};
 use super::writer_core::{self, WriterParts};
@@ -409,7 +409,7 @@ fn join(executors: Vec<Executor>, began: Instant) -> Result<Vec<Arc<SharedMap>>,
 fn serve_pages(addr: SocketAddr, key: &'static str, core: usize, pages: Arc<Pages>) -> Result<HttpServer, NodeError> {
     let prepare = move || settle(core, Nice::Yes);
     let listener = TcpListener::bind(addr).map_err(|source| NodeError::Port(PortTaken { addr, source }, key))?;
-    let started = HttpServer::start("kerolox-http", listener, HttpLimits::default(), prepare, move |path: &str| {
+    let started = HttpServer::start("kerolox-http", listener, HttpLimits::default(), &PROBES, prepare, move |path: &str| {
         pages.answer(path)
     });
     started.map_err(|error| NodeError::Host(format!("kerolox-http cannot start: {error}")))

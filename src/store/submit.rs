@@ -66,7 +66,9 @@ pub struct PutTimes {
     /// When the answer was here (steady clock), and how long before that its turn's first put came in.
     pub answered_us: u64,
     pub took_us: u64,
-    /// The turn came in, to the writer's taking it up.
+    /// The first put of the turn came in, to the turn's being handed to the writer.
+    pub socket_us: u64,
+    /// To the writer's taking it up.
     pub queue_us: u64,
     /// To its being in the log.
     pub append_us: u64,
@@ -204,8 +206,9 @@ struct Pending {
     done: Box<dyn FnOnce(PutOutcome)>,
     record_lens: SmallVec<[u32; 1]>,
     len: u64,
-    /// When its batch was opened (steady clock, µs).
+    /// When its batch was opened (steady clock, µs), and handed over.
     opened_us: u64,
+    submitted_us: u64,
 }
 
 /// The shard's side of the hand-over. Lives on one shard core.
@@ -303,7 +306,7 @@ impl Submitter {
             self.opened(&mut batch);
         }
         let opened_us = self.opened_us.get();
-        let token = self.pending.borrow_mut().insert(Pending { done, record_lens, len, opened_us });
+        let token = self.pending.borrow_mut().insert(Pending { done, record_lens, len, opened_us, submitted_us: opened_us });
         let is_sync = self.shared.flush_mode(flush.topic) == FlushMode::Sync;
         batch.puts.push(Put {
             token: u32::try_from(token).expect("bounded by what may be on its way"),
@@ -391,6 +394,9 @@ impl Submitter {
             next.submitted_us = io::steady_us();
             let gathered_us = next.submitted_us.saturating_sub(self.opened_us.get());
             self.traffic.socket.add(gathered_us, next.puts.len() as u64);
+            for put in &next.puts {
+                self.pending.borrow_mut()[put.token as usize].submitted_us = next.submitted_us;
+            }
             if !next.is_empty() && to_writer.push(next).is_err() {
                 return;
             }
@@ -409,7 +415,7 @@ impl Submitter {
             }
             self.traffic.reply.add(reply_us, answers);
             for reply in batch.replies {
-                let Pending { done, record_lens, len, opened_us } =
+                let Pending { done, record_lens, len, opened_us, submitted_us } =
                     self.pending.borrow_mut().remove(reply.token as usize);
                 self.shared.leave(1, len);
                 let took_us = now_us.saturating_sub(opened_us);
@@ -427,7 +433,8 @@ impl Submitter {
                     times: PutTimes {
                         answered_us: now_us,
                         took_us,
-                        queue_us: staged_us.saturating_sub(opened_us),
+                        socket_us: submitted_us.saturating_sub(opened_us),
+                        queue_us: staged_us.saturating_sub(submitted_us),
                         append_us: written_us.saturating_sub(staged_us),
                         flush_us,
                         reply_us,

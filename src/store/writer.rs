@@ -543,7 +543,7 @@ impl Writer {
         let took_us = written_us - began_us;
         self.unflushed_puts.set(self.unflushed_puts.get() + puts);
         if durable {
-            self.note_flush(took_us);
+            self.note_flush(took_us, self.unflushed_puts.take());
         } else {
             let took = Duration::from_micros(took_us);
             self.stages.borrow_mut().record(Stage::Append, took);
@@ -882,6 +882,8 @@ impl Writer {
                 files.iter().filter(|f| f.start() < to && f.start().advance(segment_len) > from).cloned().collect()
             };
             let began_us = crate::io::steady_us();
+            // What is written from here on counts into the next one.
+            let puts = self.unflushed_puts.take();
             for file in files {
                 if let Err(error) = file.sync().await {
                     self.poison("sync", file.path(), &error);
@@ -891,19 +893,18 @@ impl Writer {
             if self.shared.is_poisoned() {
                 return;
             }
-            self.note_flush(crate::io::steady_us() - began_us);
+            self.note_flush(crate::io::steady_us() - began_us, puts);
             next = self.flushed(to);
         }
     }
 
-    /// Counts a flush that covers everything written so far.
-    fn note_flush(&self, took_us: u64) {
+    /// Counts a flush that covers so many puts which none before it did.
+    fn note_flush(&self, took_us: u64, puts: u64) {
         let took = Duration::from_micros(took_us);
         self.stages.borrow_mut().record(Stage::Flush, took);
         self.shared.note_flush(took);
         let counts = &self.shared.writer_times;
         counts.flush.add(took_us, 1);
-        let puts = self.unflushed_puts.take();
         if puts > 0 {
             counts.flush_puts.add(puts, 1);
         }

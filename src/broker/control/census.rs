@@ -1,15 +1,17 @@
 //! How far consumer groups are behind, and who is connected: counted when somebody wants to see it, in slices, so that a
 //! large table does not hold the core.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::Control;
 use crate::format::config_files::split_consumer_offset_key;
+use crate::store::QueueView;
 use crate::wire::heartbeat::ConsumeType;
 
-/// Pairs of topic and group that one slice looks at.
-const SLICE: usize = 128;
+/// Steps of one slice: each queue of a pair of topic and group is one, and each reader of the queue that is looked at.
+const SLICE: usize = 2048;
+/// Steps that a pair is besides, for its names.
+const PAIR_STEPS: usize = 16;
 /// Name of topic and group of everything beyond the bound.
 pub const OTHER_NAME: &str = "other";
 
@@ -23,6 +25,15 @@ pub struct Census {
     pub consumers: Vec<(String, &'static str, u64)>,
     /// Delay level, and messages that wait in it.
     pub delayed: Vec<(i32, u64)>,
+    /// The reading of everything beyond the bound.
+    rest: Option<usize>,
+}
+
+/// Where a count goes on: at this queue of this pair of topic and group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountsOn {
+    key: String,
+    queue_id: i32,
 }
 
 /// Messages of a topic that a group has in front of it, all queues together.
@@ -45,40 +56,41 @@ impl Reading {
 }
 
 impl Control {
-    /// Counts the next pairs of topic and group behind `after`, at most `pairs_max` by name. Gives where to go on, or nothing
-    /// once all are counted.
-    pub fn count_readings(&self, census: &mut Census, after: Option<&str>, pairs_max: usize) -> Option<String> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut table = self.offsets.table().range::<str, _>((from, Bound::Unbounded));
-        let mut last = None;
-        for (key, offsets) in table.by_ref().take(SLICE) {
-            if let Some(reading) = self.reading(key, offsets) {
-                census.add(reading, pairs_max);
+    /// Counts a slice of the pairs of topic and group, at most `pairs_max` by name: from the first one, or from where the
+    /// slice before it ended. Gives where to go on, or nothing once all are counted.
+    pub fn count_readings(
+        &self,
+        census: &mut Census,
+        from: Option<&CountsOn>,
+        pairs_max: usize,
+    ) -> Option<CountsOn> {
+        let begin = from.map_or(Bound::Unbounded, |from| Bound::Included(from.key.as_str()));
+        let mut steps_left = SLICE;
+        for (key, offsets) in self.offsets.table().range::<str, _>((begin, Bound::Unbounded)) {
+            let first = from.filter(|from| from.key == *key).map_or(i32::MIN, |from| from.queue_id);
+            if steps_left == 0 {
+                return Some(CountsOn { key: key.clone(), queue_id: first });
             }
-            last = Some(key);
+            steps_left = steps_left.saturating_sub(PAIR_STEPS);
+            let Some((topic, group)) = split_consumer_offset_key(key) else { continue };
+            let Some(topic_state) = self.topics.get(topic) else { continue };
+            let mut reading = Reading { topic: topic.to_owned(), group: group.to_owned(), ..Reading::default() };
+            let mut goes_on = None;
+            for (queue_id, committed) in offsets.range(first..) {
+                if steps_left == 0 {
+                    goes_on = Some(CountsOn { key: key.clone(), queue_id: *queue_id });
+                    break;
+                }
+                let queue = usize::try_from(*queue_id).ok().and_then(|id| topic_state.queues.get(id));
+                let steps = queue.map_or(0, |queue| count_queue(&mut reading, queue, *committed));
+                steps_left = steps_left.saturating_sub(1 + steps);
+            }
+            census.add(reading, pairs_max);
+            if goes_on.is_some() {
+                return goes_on;
+            }
         }
-        table.next().and(last).cloned()
-    }
-
-    fn reading(&self, key: &str, offsets: &BTreeMap<i32, i64>) -> Option<Reading> {
-        let (topic, group) = split_consumer_offset_key(key)?;
-        let queues = &self.topics.get(topic)?.queues;
-        let mut reading = Reading { topic: topic.to_owned(), group: group.to_owned(), ..Reading::default() };
-        for (queue_id, committed) in offsets {
-            let Some(queue) = usize::try_from(*queue_id).ok().and_then(|id| queues.get(id)) else { continue };
-            // What has expired is nobody's lag.
-            let (min, max) = (queue.min().0, queue.max().0);
-            let committed = u64::try_from(*committed).unwrap_or(0).clamp(min, max);
-            let pulled = queue.readers().find(|reader| **reader.group() == *group).map_or(0, |reader| reader.next());
-            let pulled = u64::try_from(pulled).unwrap_or(0).clamp(committed, max);
-            reading.add(&Reading {
-                lag: max - committed,
-                inflight: pulled - committed,
-                ready: max - pulled,
-                ..Reading::default()
-            });
-        }
-        Some(reading)
+        None
     }
 
     /// Counts connections in groups, at most `groups_max` consumer groups by name.
@@ -98,20 +110,48 @@ impl Control {
             census.consumers.push((group.to_owned(), mode, count));
         }
         if rest > 0 {
-            census.consumers.push((OTHER_NAME.to_owned(), "push", rest));
+            // A group may have that name.
+            match census.consumers.iter_mut().find(|(group, mode, _)| group == OTHER_NAME && *mode == "push") {
+                Some((.., count)) => *count += rest,
+                None => census.consumers.push((OTHER_NAME.to_owned(), "push", rest)),
+            }
         }
     }
 }
 
+/// Adds one queue to a reading; gives how many of the queue's readers were looked at.
+fn count_queue(reading: &mut Reading, queue: &QueueView, committed: i64) -> usize {
+    // What has expired is nobody's lag.
+    let (min, max) = (queue.min().0, queue.max().0);
+    let committed = u64::try_from(committed).unwrap_or(0).clamp(min, max);
+    let mut steps = 0;
+    let reader = queue.readers().inspect(|_| steps += 1).find(|reader| **reader.group() == reading.group);
+    let pulled = u64::try_from(reader.map_or(0, |reader| reader.next())).unwrap_or(0).clamp(committed, max);
+    reading.lag += max - committed;
+    reading.inflight += pulled - committed;
+    reading.ready += max - pulled;
+    steps
+}
+
 impl Census {
+    /// Adds a reading, or the next part of the one before it.
     fn add(&mut self, reading: Reading, pairs_max: usize) {
-        if self.readings.len() < pairs_max {
+        let is_same = |last: &Reading| last.topic == reading.topic && last.group == reading.group;
+        if let Some(last) = self.readings.last_mut().filter(|last| is_same(last)) {
+            return last.add(&reading);
+        }
+        if self.rest.is_none() && self.readings.len() < pairs_max {
             return self.readings.push(reading);
         }
-        if self.readings.len() == pairs_max {
-            let (topic, group) = (OTHER_NAME.to_owned(), OTHER_NAME.to_owned());
-            self.readings.push(Reading { topic, group, ..Reading::default() });
-        }
-        self.readings.last_mut().expect("just seen to").add(&reading);
+        let rest = *self.rest.get_or_insert_with(|| {
+            // A topic and a group may have that name.
+            let is_rest = |known: &Reading| known.topic == OTHER_NAME && known.group == OTHER_NAME;
+            self.readings.iter().position(is_rest).unwrap_or_else(|| {
+                let (topic, group) = (OTHER_NAME.to_owned(), OTHER_NAME.to_owned());
+                self.readings.push(Reading { topic, group, ..Reading::default() });
+                self.readings.len() - 1
+            })
+        });
+        self.readings[rest].add(&reading);
     }
 }

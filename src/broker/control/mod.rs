@@ -38,7 +38,7 @@ mod offsets;
 mod registration;
 mod topics;
 
-pub use census::{Census, OTHER_NAME, Reading};
+pub use census::{Census, CountsOn, OTHER_NAME, Reading};
 pub use groups::NoGroup;
 pub use kv_config::KvConfig;
 pub use registration::{NameServerRequest, RegistrationTooLong};
