@@ -386,7 +386,10 @@ mod tests {
         let answer = ask(addr, b"HEAD /here HTTP/1.1\r\n\r\n");
         assert!(answer.contains("Content-Length: 7\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
         let answer = ask(addr, b"GET /elsewhere HTTP/1.1\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n") && answer.ends_with("\r\n\r\nNot Found\n"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 404 Not Found\r\n") && answer.ends_with("\r\n\r\nNot Found\n"),
+            "{answer}"
+        );
         for refused in ["HEAD /elsewhere HTTP/1.1\r\n\r\n".to_owned(), format!("HEAD /{:9000} HTTP/1.1\r\n\r\n", "")] {
             let answer = ask(addr, refused.as_bytes());
             assert!(answer.starts_with("HTTP/1.1 4") && answer.ends_with("\r\n\r\n"), "no body: {answer}");

@@ -409,9 +409,10 @@ fn join(executors: Vec<Executor>, began: Instant) -> Result<Vec<Arc<SharedMap>>,
 fn serve_pages(addr: SocketAddr, key: &'static str, core: usize, pages: Arc<Pages>) -> Result<HttpServer, NodeError> {
     let prepare = move || settle(core, Nice::Yes);
     let listener = TcpListener::bind(addr).map_err(|source| NodeError::Port(PortTaken { addr, source }, key))?;
-    let started = HttpServer::start("kerolox-http", listener, HttpLimits::default(), &PROBES, prepare, move |path: &str| {
-        pages.answer(path)
-    });
+    let started =
+        HttpServer::start("kerolox-http", listener, HttpLimits::default(), &PROBES, prepare, move |path: &str| {
+            pages.answer(path)
+        });
     started.map_err(|error| NodeError::Host(format!("kerolox-http cannot start: {error}")))
 }
 

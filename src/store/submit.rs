@@ -306,7 +306,8 @@ impl Submitter {
             self.opened(&mut batch);
         }
         let opened_us = self.opened_us.get();
-        let token = self.pending.borrow_mut().insert(Pending { done, record_lens, len, opened_us, submitted_us: opened_us });
+        let token =
+            self.pending.borrow_mut().insert(Pending { done, record_lens, len, opened_us, submitted_us: opened_us });
         let is_sync = self.shared.flush_mode(flush.topic) == FlushMode::Sync;
         batch.puts.push(Put {
             token: u32::try_from(token).expect("bounded by what may be on its way"),

@@ -58,12 +58,7 @@ impl Reading {
 impl Control {
     /// Counts a slice of the pairs of topic and group, at most `pairs_max` by name: from the first one, or from where the
     /// slice before it ended. Gives where to go on, or nothing once all are counted.
-    pub fn count_readings(
-        &self,
-        census: &mut Census,
-        from: Option<&CountsOn>,
-        pairs_max: usize,
-    ) -> Option<CountsOn> {
+    pub fn count_readings(&self, census: &mut Census, from: Option<&CountsOn>, pairs_max: usize) -> Option<CountsOn> {
         let begin = from.map_or(Bound::Unbounded, |from| Bound::Included(from.key.as_str()));
         let mut steps_left = SLICE;
         for (key, offsets) in self.offsets.table().range::<str, _>((begin, Bound::Unbounded)) {
