@@ -294,10 +294,12 @@ impl ShardBroker {
                 (None, share)
             }
         };
+        let mut pull = pull;
         Some(Box::pin(async move {
             let broker = &share.broker;
             if let Some(pause) = pause {
-                pause.await;
+                // It is no time that the request took.
+                pull.reply.asked.arrived_us += pause.await;
                 if head.answer_from_memory(broker, &pull, code, name, &found) {
                     return;
                 }

@@ -653,8 +653,8 @@ impl Found {
     }
 
     /// A pause that `reader` has to make before it gets these records, since it scans old messages and others use the core.
-    /// To be asked once a get, before that is counted.
-    pub fn pause(&self, reader: &Reader) -> Option<impl Future<Output = ()> + use<>> {
+    /// To be asked once a get, before that is counted. Gives how many µs it was.
+    pub fn pause(&self, reader: &Reader) -> Option<impl Future<Output = u64> + use<>> {
         let inner = &self.inner;
         let first = self.pieces.first()?;
         // Who has come up with the log's end scans no more, though nobody has said so yet.
@@ -662,13 +662,16 @@ impl Found {
         if is_near || inner.scans.borrow().is_empty() || !inner.scans.borrow().is_scanning(reader, first.phy) {
             return None;
         }
-        let requests = inner.submitter.traffic().requests();
-        let wait = inner.pace.borrow_mut().on_get(self.len as u64, requests, crate::io::steady_us());
+        let (requests, now_us) = (inner.submitter.traffic().requests(), crate::io::steady_us());
+        let wait = inner.pace.borrow_mut().on_get(self.len as u64, requests, now_us);
         if wait.is_zero() {
             return None;
         }
         inner.shared.counters.scan_gets_paced.add(1);
-        Some(crate::io::sleep(wait))
+        Some(async move {
+            crate::io::sleep(wait).await;
+            crate::io::steady_us() - now_us
+        })
     }
 
     /// Tells that `reader` got these records from memory: it may be one that scans the log.

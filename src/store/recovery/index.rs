@@ -75,8 +75,8 @@ impl<'a> IndexRebuild<'a> {
         Ok(())
     }
 
-    /// The keys, in ascending order, of the entries that lead to this record, the next of the scan; none if entries of no message stand between
-    /// those of the record before and its own: what was torn on its way to the disk may look like one.
+    /// The keys, in ascending order, of the entries that lead to this record, the next of the scan; none if entries of no
+    /// message stand between those of the record before and its own: what was torn on its way to the disk may look like one.
     ///
     /// Entries are in the order of the log, so each is looked at once; that a search comes to them is seen to once a file. A
     /// search for each key would go through all newer messages of that key: for one that every message has, without end.
