@@ -306,6 +306,11 @@ fn topics_and_groups_beyond_the_bound_share_a_series() {
         for _ in 0..count {
             client.put(&Request::send(topic).body("x"));
         }
+        // All at once: what is pulled twice counts twice.
+        let deadline = Instant::now() + WITHIN;
+        while client.max_offset(topic) < count as i64 {
+            assert!(Instant::now() < deadline, "{topic} does not reach {count}");
+        }
         client.pull_until(topic, 0, count);
     }
     let page = watched.scrape();

@@ -1227,3 +1227,44 @@ fn a_deleted_route_of_another_broker_is_gone_until_it_registers_again() {
         assert_eq!(bench.code_of(105, &[("topic", "T")]), 0);
     });
 }
+
+/// All slices of a census, and how many there were.
+fn census(bench: &Bench, pairs_max: usize) -> (Census, usize) {
+    let (mut census, mut from, mut slices) = (Census::default(), None, 1);
+    while let Some(on) = bench.control.count_readings(&mut census, from.as_ref(), pairs_max) {
+        (from, slices) = (Some(on), slices + 1);
+    }
+    (census, slices)
+}
+
+#[test]
+fn a_pair_of_many_queues_is_counted_in_slices_and_shown_as_one() {
+    let mut bench = Bench::new(Profile::V5);
+    let queues = 1024;
+    for topic in ["T", "U", "V"] {
+        bench.create_topic(topic, queues);
+        for queue in &bench.topic(topic).queues {
+            queue.publish(QueueOffset(2), QueueOffset(10));
+        }
+        for queue in 0..queues {
+            bench.control.commit_offset(bench.now, "G", topic, queue, 7);
+        }
+    }
+    let (all, slices) = census(&bench, 500);
+    let lags: Vec<_> = all.readings.iter().map(|reading| (reading.topic.as_str(), reading.lag)).collect();
+    assert_eq!(lags, [("T", 3 * 1024), ("U", 3 * 1024), ("V", 3 * 1024)]);
+    assert!(slices > 1, "one slice holds the core for all of them");
+}
+
+#[test]
+fn pairs_beyond_the_bound_share_a_reading_also_with_a_pair_of_its_name() {
+    let mut bench = Bench::new(Profile::V5);
+    for topic in ["A", "other", "z"] {
+        bench.create_topic(topic, 1);
+        bench.topic(topic).queues[0].publish(QueueOffset(0), QueueOffset(5));
+        bench.control.commit_offset(bench.now, "other", topic, 0, 1);
+    }
+    let (all, _) = census(&bench, 2);
+    let lags: Vec<_> = all.readings.iter().map(|reading| (reading.topic.as_str(), reading.lag)).collect();
+    assert_eq!(lags, [("A", 4), ("other", 8)], "no two readings of one name");
+}
