@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::load::sizes::Sizes;
 use crate::load::{Extent, Header, Pace, Plan, Rate, Target, Workload};
+use crate::machine::process_of;
 
 pub const EXIT_CODES: &str = "\
 Exit codes:
@@ -32,7 +33,7 @@ const WARMUP_SECONDS: f64 = 5.0;
 /// Where to; one of the two.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
-pub struct TargetArgs {
+struct TargetArgs {
     /// HOST:PORT of a broker
     #[arg(long, value_name = "ADDR")]
     broker: Option<String>,
@@ -42,12 +43,37 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
-    pub fn target(&self) -> Target {
+    fn target(&self) -> Target {
         match (&self.broker, &self.namesrv) {
             (Some(broker), _) => Target::Broker(broker.clone()),
             (None, Some(namesrv)) => Target::NameServer(namesrv.clone()),
             (None, None) => unreachable!("clap demands one of the two"),
         }
+    }
+}
+
+/// The broker of a load.
+#[derive(Clone, Debug, Args)]
+pub struct BrokerArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Names the broker in the results
+    #[arg(long, default_value = "")]
+    pub label: String,
+    /// The broker's process: its processor time a message and its memory are measured [default: on the loopback, whoever listens there]
+    #[arg(long)]
+    pid: Option<u32>,
+}
+
+impl BrokerArgs {
+    /// What `load` is with this broker.
+    ///
+    /// # Errors
+    /// Says which options do not go together.
+    pub fn plan(&self, load: &LoadArgs) -> Result<Plan, String> {
+        let target = self.target.target();
+        let pid = self.pid.or_else(|| process_of(&target));
+        load.plan(target, &self.label, pid)
     }
 }
 

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::cli::{self, LoadArgs, TargetArgs};
+use crate::cli::{self, BrokerArgs, LoadArgs};
 use crate::load::{Pace, Plan, Rate};
-use crate::machine::{MachineArgs, process_of};
+use crate::machine::MachineArgs;
 use crate::measure::{self, Stop, check_files, is_clean, measure, say, to_its_end, write_json};
 use crate::report::{
     self, Axis, Kind, Line, LineChart, Marks, Markup, PERCENTILES, Run, Scale, Stroke, at, count, legend, ms,
@@ -47,7 +47,7 @@ Examples:
 )]
 pub struct Args {
     #[command(flatten)]
-    target: TargetArgs,
+    broker: BrokerArgs,
     /// Shares of the maximum, in percent
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "25,50,80,95", value_parser = percent)]
     steps: Vec<f64>,
@@ -63,12 +63,6 @@ pub struct Args {
     /// A rate whose p99 is above this is not held
     #[arg(long, value_name = "MS", default_value_t = 100.0, value_parser = positive)]
     held_p99_ms: f64,
-    /// Names the broker in the results
-    #[arg(long, default_value = "")]
-    label: String,
-    /// The broker's process: its processor time a message and its memory are measured [default: on the loopback, whoever listens there]
-    #[arg(long)]
-    pid: Option<u32>,
     /// All results, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -127,9 +121,7 @@ pub fn run(args: &Args) -> ExitCode {
     if args.load.rate.is_some() {
         return cli::usage("a ladder finds its rates itself; leave --rate out, or give --maximum");
     }
-    let target = args.target.target();
-    let pid = args.pid.or_else(|| process_of(&target));
-    let plan = match args.load.plan(target, &args.label, pid) {
+    let plan = match args.broker.plan(&args.load) {
         Ok(plan) if plan.workload.sends() => plan,
         Ok(plan) => return cli::usage(&format!("--workload {} has no rate; a ladder must send", plan.workload)),
         Err(why) => return cli::usage(&why),
@@ -169,7 +161,7 @@ fn climb(args: &Args, plan: &Plan) -> Result<Ladder, Stop> {
     for &percent in &args.steps {
         let rate = whole(maximum * percent / 100.0);
         eprintln!("step {percent} %: {}/s", self::rate(rate));
-        let name = if args.label.is_empty() { String::new() } else { format!("{}, ", args.label) };
+        let name = if args.broker.label.is_empty() { String::new() } else { format!("{}, ", args.broker.label) };
         match run(&at_rate(plan, rate, format!("{name}{percent} %, {}/s", self::rate(rate)))) {
             Ok(result) => steps.push(Step { percent, rate, result }),
             // The steps before it took their time, and are as good as ever.
@@ -255,7 +247,7 @@ fn written(args: &Args, mut ladder: Ladder) -> Result<bool, Stop> {
         let steps = ladder.steps.into_iter().enumerate();
         let runs: Result<Vec<Run>, String> =
             steps.map(|(colour, step)| Run::new(step.result.label.clone(), colour, step.result)).collect();
-        let title = format!("Ladder {}", args.label);
+        let title = format!("Ladder {}", args.broker.label);
         measure::write(path, &report::of_runs(title.trim(), first, &runs?))?;
     }
     said?;

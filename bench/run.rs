@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use hdrhistogram::Histogram;
 
-use crate::cli::{self, LoadArgs, TargetArgs};
+use crate::cli::{self, BrokerArgs, LoadArgs};
 use crate::load::{self, Event, Extent, Failure, Plan, Target, Workload, stop};
-use crate::machine::{Machine, MachineArgs, process_of};
+use crate::machine::{Machine, MachineArgs};
 use crate::measure::{Stop, check_files, is_clean, load_watched, say, write_json};
 use crate::result::{Ceiling, RunResult};
 use crate::sink::Started;
@@ -31,15 +31,9 @@ Ctrl-C ends the load and prints what was measured until then; a second one ends 
 {}", cli::EXIT_CODES))]
 pub struct Args {
     #[command(flatten)]
-    target: TargetArgs,
+    broker: BrokerArgs,
     #[command(flatten)]
     load: LoadArgs,
-    /// Names this run in its results
-    #[arg(long, default_value = "")]
-    label: String,
-    /// The broker's process: its processor time a message and its memory are measured [default: on the loopback, whoever listens there]
-    #[arg(long)]
-    pid: Option<u32>,
     /// Run the same load against this program's own sink afterwards: what the generator can show at most
     #[arg(long)]
     sink: bool,
@@ -57,9 +51,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> ExitCode {
-    let target = args.target.target();
-    let pid = args.pid.or_else(|| process_of(&target));
-    let plan = match args.load.plan(target, &args.label, pid) {
+    let plan = match args.broker.plan(&args.load) {
         Ok(plan) => plan,
         Err(why) => return cli::usage(&why),
     };

@@ -13,10 +13,10 @@ use std::str::FromStr;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::cli::{self, LoadArgs, TargetArgs};
+use crate::cli::{self, BrokerArgs, LoadArgs};
 use crate::load::tally::Trouble;
 use crate::load::{self, Event, Extent, Interval, Pace, Plan};
-use crate::machine::{MachineArgs, process_of};
+use crate::machine::MachineArgs;
 use crate::measure::{self, Stop, check_files, measure, say, write_json};
 use crate::report::{self, Markup, Run, count, ms, rate};
 use crate::result::RunResult;
@@ -51,7 +51,7 @@ Examples:
 )]
 pub struct Args {
     #[command(flatten)]
-    target: TargetArgs,
+    broker: BrokerArgs,
     /// Judge each minute by the limits, and fail if one does
     #[arg(long)]
     act: bool,
@@ -61,12 +61,6 @@ pub struct Args {
     /// So much of a minute, in percent, may take longer than so many milliseconds
     #[arg(long = "limit", value_name = "MS:PERCENT", default_values = ["1:5", "8:1", "64:0.1"])]
     limits: Vec<Limit>,
-    /// Names the broker in the results
-    #[arg(long, default_value = "")]
-    label: String,
-    /// The broker's process: its processor time a message and its memory are measured [default: on the loopback, whoever listens there]
-    #[arg(long)]
-    pid: Option<u32>,
     /// Minutes and the whole result, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -231,9 +225,7 @@ fn plan(args: &Args) -> Result<Plan, String> {
     if args.load.count.is_some() {
         return Err("a soak lasts for --minutes; leave --count out".into());
     }
-    let target = args.target.target();
-    let pid = args.pid.or_else(|| process_of(&target));
-    let mut plan = args.load.plan(target, &args.label, pid)?;
+    let mut plan = args.broker.plan(&args.load)?;
     if !matches!(plan.pace, Pace::Open { .. }) || !plan.workload.sends() {
         return Err("a soak needs --rate and a workload that sends: a closed loop slows down with its broker".into());
     }
@@ -345,7 +337,7 @@ fn written(args: &Args, soak: Soak) -> Result<bool, Stop> {
     let passed = soak.passed != Some(false);
     if let Some(path) = &args.html {
         let first = section(&soak, &verdict);
-        let name = if args.label.is_empty() { "soak" } else { &args.label };
+        let name = if args.broker.label.is_empty() { "soak" } else { &args.broker.label };
         let runs = [Run::new(name.to_owned(), 0, soak.result)?];
         measure::write(path, &report::of_runs(&format!("Soak of {} minutes", args.minutes), first, &runs))?;
     }
