@@ -53,6 +53,7 @@ public final class Agent {
     private final String nameServer;
     private final Map<String, DefaultMQProducer> producers = new ConcurrentHashMap<>();
     private final Map<String, Runnable> consumers = new ConcurrentHashMap<>();
+    private final Map<String, Assigned> assigned = new ConcurrentHashMap<>();
 
     private Agent(String nameServer) {
         this.nameServer = nameServer;
@@ -121,6 +122,8 @@ public final class Agent {
                 return flood(c);
             case "consumer":
                 return startConsumer(c);
+            case "seek":
+                return seek(c);
             case "stop_consumer":
                 consumers.remove(c.getString("name")).run();
                 return new JSONObject();
@@ -435,9 +438,7 @@ public final class Agent {
                 queues.addAll(consumer.fetchMessageQueues(topic));
             }
             consumer.assign(queues);
-            for (MessageQueue queue : queues) {
-                seek(consumer, queue, c.getLongValue("seek"));
-            }
+            assigned.put(name, new Assigned(consumer, queues));
         }
         FailureRule rule = new FailureRule(null);
         boolean[] run = {true};
@@ -462,22 +463,37 @@ public final class Agent {
         });
     }
 
+    /** A pull consumer and the queues it was given. */
+    private static final class Assigned {
+        final DefaultLitePullConsumer consumer;
+        final List<MessageQueue> queues;
+
+        Assigned(DefaultLitePullConsumer consumer, List<MessageQueue> queues) {
+            this.consumer = consumer;
+            this.queues = queues;
+        }
+    }
+
     /**
-     * Seeks, up to five times: the client interrupts the queue's running pull to seek, which may close the one
-     * connection to the broker, also under the look-up of another queue's bounds that the next seek makes.
+     * Seeks in each queue, up to five times: the client interrupts the queue's waiting pull to seek, which may close
+     * the one connection to the broker, also under the look-up of another queue's bounds that the next seek makes.
      */
-    private static void seek(DefaultLitePullConsumer consumer, MessageQueue queue, long offset) throws Exception {
-        for (int tries = 1; ; tries++) {
-            try {
-                consumer.seek(queue, offset);
-                return;
-            } catch (MQClientException why) {
-                if (tries == 5) {
-                    throw why;
+    private JSONObject seek(JSONObject c) throws Exception {
+        Assigned of = assigned.get(c.getString("name"));
+        for (MessageQueue queue : of.queues) {
+            for (int tries = 1; ; tries++) {
+                try {
+                    of.consumer.seek(queue, c.getLongValue("offset"));
+                    break;
+                } catch (MQClientException why) {
+                    if (tries == 5) {
+                        throw why;
+                    }
+                    sleep(200);
                 }
-                sleep(200);
             }
         }
+        return new JSONObject();
     }
 
     /** Reports each message, and says which ones to fail: body to the number of attempts that fail. */
