@@ -8,6 +8,7 @@
 mod ratios;
 mod side;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,13 +16,15 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::cli::{self, LoadArgs};
-use crate::load::{Failure, Target};
+use crate::load::{Failure, Target, stop};
 use crate::machine::{MachineArgs, process_at};
 use crate::measure::{self, Stop, check_files, is_clean, measure, say, to_its_end, write_json};
 use crate::report::{self, Axis, Dot, DotChart, Markup, Run, Scale, Stroke, count, legend, ratio};
 use crate::result::RunResult;
 use ratios::Row;
 use side::{Named, Side};
+
+pub use side::stop_on_signals;
 
 /// Load two brokers in turn and tell how they compare
 #[derive(Debug, clap::Args)]
@@ -35,9 +38,12 @@ With --a-command and --b-command only the broker whose turn it is runs: the comm
 until the broker answers, and gets SIGTERM, with all that it started, after the turn. It decides what store its broker
 gets; `rm -rf` of the last one in front makes the rounds alike.
 
+Ctrl-C, and a broker that fails, end the comparison: it tells what the rounds gave that were finished, and that there
+should have been more. A second Ctrl-C ends the program.
+
 Exit codes:
   0  done, every message answered with success
-  1  failed: a broker cannot be started or reached, a file cannot be written
+  1  failed: a broker cannot be started or reached, a file cannot be written; or stopped
   2  wrong usage; trying again without a change cannot help
   3  done, but some messages failed or could not be sent in time
 
@@ -85,7 +91,14 @@ pub struct Args {
 #[serde(rename_all = "camelCase")]
 struct Comparison {
     version: &'static str,
+    /// Those that were finished.
     rounds: u32,
+    /// How many there should have been, if there are fewer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_of: Option<u32>,
+    /// Why there are no more.
+    #[serde(skip)]
+    cut: Option<Stop>,
     /// Ratios are A / B, of the two runs of a round.
     rows: Vec<Row>,
     a: Vec<RunResult>,
@@ -110,32 +123,54 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 fn rounds(args: &Args, a: &Side, b: &Side) -> Result<Comparison, Stop> {
-    side::stop_on_signals().map_err(|error| format!("signals cannot be waited for: {error}"))?;
     let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
-    for round in 1..=args.rounds {
+    let mut cut = None;
+    'rounds: for round in 1..=args.rounds {
         let mut turns = [(a, &mut of_a), (b, &mut of_b)];
         // Whoever is second finds the machine as the first one left it; so they change places.
         if round % 2 == 0 {
             turns.reverse();
         }
         for (side, results) in turns {
-            std::thread::sleep(Duration::from_secs(args.rest));
+            stop::sleep(Duration::from_secs(args.rest));
             eprintln!("round {round} of {}: {} on {}", args.rounds, side.label(), side.address());
-            results
-                .push(turn(args, side).map_err(|stop| stop.during(format_args!("round {round}, {}", side.label())))?);
+            match turn(args, side) {
+                Ok(result) => results.push(result),
+                Err(stop) => {
+                    cut = Some(stop.during(format_args!("round {round}, {}", side.label())));
+                    break 'rounds;
+                }
+            }
         }
     }
-    Ok(Comparison {
-        version: env!("CARGO_PKG_VERSION"),
-        rounds: args.rounds,
-        rows: ratios::rows(&of_a, &of_b),
-        a: of_a,
-        b: of_b,
-    })
+    // One broker's turn is no round.
+    let finished = of_a.len().min(of_b.len());
+    of_a.truncate(finished);
+    of_b.truncate(finished);
+    match cut {
+        Some(cut) if finished == 0 => Err(cut.during("no round was finished, so there is nothing to compare")),
+        // The rounds before it took their time, and are as good as ever.
+        cut => Ok(Comparison {
+            version: env!("CARGO_PKG_VERSION"),
+            rounds: u32::try_from(finished).expect("no more than there should be"),
+            stopped_of: cut.is_some().then_some(args.rounds),
+            cut: cut.map(|cut| cut.during(stopped(finished, args.rounds))),
+            rows: ratios::rows(&of_a, &of_b),
+            a: of_a,
+            b: of_b,
+        }),
+    }
+}
+
+fn stopped(finished: impl Display, of: u32) -> String {
+    format!("stopped after {finished} of {of} rounds")
 }
 
 /// One broker's turn: started, if there is a command for it, loaded, and stopped.
 fn turn(args: &Args, side: &Side) -> Result<RunResult, Stop> {
+    if stop::is_wanted() {
+        return Err(Stop::from(stop::INTERRUPTED.to_owned()));
+    }
     let started = side.start()?;
     let target = Target::Broker(side.address().to_owned());
     let plan = args.load.plan(target, side.label(), process_at(side.address()));
@@ -148,17 +183,18 @@ fn turn(args: &Args, side: &Side) -> Result<RunResult, Stop> {
 }
 
 /// Prints the table and writes what was asked for; whether every message was sent and answered with success.
-fn written(args: &Args, a: &str, b: &str, comparison: Comparison) -> Result<bool, Stop> {
+fn written(args: &Args, a: &str, b: &str, mut comparison: Comparison) -> Result<bool, Stop> {
     let said = say(&table(a, b, &comparison));
     if let Some(path) = &args.json {
         write_json(path, &comparison)?;
     }
+    let cut = comparison.cut.take();
     let clean = comparison.a.iter().chain(&comparison.b).all(is_clean);
     if let Some(path) = &args.html {
         measure::write(path, &page(a, b, comparison)?)?;
     }
     said?;
-    Ok(clean)
+    cut.map_or(Ok(clean), Err)
 }
 
 /// The comparison as text in columns.
@@ -177,13 +213,20 @@ fn table(a: &str, b: &str, comparison: &Comparison) -> String {
         let text = format!("{name:<0$}  {a:>1$}  {b:>2$}  {ratio:>3$}", widths[0], widths[1], widths[2], widths[3]);
         text.trim_end().to_owned() + "\n"
     };
-    let rounds = format!("median (lowest – highest) of {} rounds\n", comparison.rounds);
+    let mut rounds = format!("median (lowest – highest) of {} rounds", comparison.rounds);
+    if let Some(of) = comparison.stopped_of {
+        rounds += &format!("; {}", stopped(comparison.rounds, of));
+    }
+    rounds += "\n";
     rounds + &lines.iter().map(line).collect::<String>()
 }
 
 fn page(a: &str, b: &str, comparison: Comparison) -> Result<String, String> {
     let mut first = Markup::new();
     first.leaf("h2", &[], "Ratios");
+    if let Some(of) = comparison.stopped_of {
+        first.leaf("p", &[], &format!("This comparison was {}.", stopped(comparison.rounds, of)));
+    }
     let text = format!(
         "{a} divided by {b}: the median of {} rounds, and a line from the lowest to the highest. Below ×1 a latency of {a} \
          is the better one; for the rate it is above.",
@@ -234,7 +277,7 @@ mod tests {
 
     fn comparison() -> Comparison {
         let (a, b) = (vec![result("a", 1.0), result("a", 3.0)], vec![result("b", 2.0), result("b", 2.0)]);
-        Comparison { version: "0", rounds: 2, rows: ratios::rows(&a, &b), a, b }
+        Comparison { version: "0", rounds: 2, stopped_of: None, cut: None, rows: ratios::rows(&a, &b), a, b }
     }
 
     #[test]
@@ -246,6 +289,14 @@ mod tests {
         let p50 = lines.iter().find(|line| line.starts_with("send p50")).expect("a line for p50");
         assert!(p50.ends_with("×1.00 (×0.50 – ×1.50)"), "{text}");
         assert!(lines.iter().any(|line| line.starts_with("errors")), "{text}");
+    }
+
+    #[test]
+    fn what_was_stopped_says_after_how_many_rounds() {
+        let stopped = || Comparison { stopped_of: Some(7), ..comparison() };
+        for text in [table("a", "b", &stopped()), page("a", "b", stopped()).unwrap()] {
+            assert!(text.contains("stopped after 2 of 7 rounds"), "{text}");
+        }
     }
 
     #[test]

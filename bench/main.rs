@@ -44,8 +44,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Arguments::parse().command;
-    let loads = !matches!(command, Command::Report(_) | Command::Sink(_));
-    if loads && let Err(error) = load::stop::on_signals() {
+    let signals = match command {
+        Command::Report(_) | Command::Sink(_) => Ok(()),
+        Command::Compare(_) => compare::stop_on_signals(),
+        Command::Run(_) | Command::Ladder(_) | Command::Soak(_) => load::stop::on_signals(),
+    };
+    if let Err(error) = signals {
         return measure::Stop::from(format!("signals cannot be caught: {error}")).tell();
     }
     match command {

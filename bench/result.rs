@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::with_prefix;
 
 use crate::load::plan::Plan;
+use crate::sink::Kind;
 
 with_prefix!(publish "publishLatency");
 with_prefix!(delay "publishDelayLatency");
@@ -126,6 +127,9 @@ pub struct RunResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ceiling {
+    /// How much the sink reads of a request; results of before there were two kinds have no key.
+    #[serde(default)]
+    pub kind: Kind,
     /// Messages a second.
     pub rate: f64,
     pub latency_50pct: f64,
@@ -287,6 +291,7 @@ mod tests {
             generator_cpu_micros_per_message: 0.5,
             rss_anon_max_kib: None,
             sink: Some(Ceiling {
+                kind: Kind::Decode,
                 rate: 1e6,
                 latency_50pct: 0.1,
                 latency_99pct: 0.2,

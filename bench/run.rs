@@ -10,7 +10,7 @@ use crate::load::{self, Event, Extent, Failure, Plan, Target, Workload, stop};
 use crate::machine::{Machine, MachineArgs};
 use crate::measure::{Stop, check_files, is_clean, load_watched, say, write_json};
 use crate::result::{Ceiling, RunResult};
-use crate::sink::Started;
+use crate::sink::{Kind, Started};
 use crate::{hgrm, table};
 
 /// The sink needs no long run: nothing in it changes with time.
@@ -34,9 +34,10 @@ pub struct Args {
     broker: BrokerArgs,
     #[command(flatten)]
     load: LoadArgs,
-    /// Run the same load against this program's own sink afterwards: what the generator can show at most
-    #[arg(long)]
-    sink: bool,
+    /// Run the same load against this program's own sink afterwards. Bare, it shows the most that the generator can show;
+    /// decoding, the most that a broker could that did nothing but read its requests
+    #[arg(long, value_name = "KIND", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "bare")]
+    sink: Option<Kind>,
     /// Core for the sink: one of the broker's [default: any]
     #[arg(long, value_name = "N", requires = "sink")]
     sink_core: Option<usize>,
@@ -72,12 +73,12 @@ fn answer(args: &Args, plan: &Plan) -> Result<bool, Stop> {
     result.machine = machine.to_json();
     // What was measured is told whatever becomes of the sink.
     let ceiling = match args.sink {
-        true if result.ended_early.is_some() => {
+        Some(_) if result.ended_early.is_some() => {
             eprintln!("kerolox-bench: the load ended early, so the sink was not measured");
             Ok(None)
         }
-        true => ceiling(plan, args.sink_core).map(Some),
-        false => Ok(None),
+        Some(kind) => ceiling(plan, args.sink_core, kind).map(Some),
+        None => Ok(None),
     };
     let ceiling = ceiling.map(|found| result.sink = found);
     let said = say(&table::text(&result));
@@ -104,8 +105,9 @@ fn answer(args: &Args, plan: &Plan) -> Result<bool, Stop> {
 ///
 /// # Errors
 /// [`Failure`] if it cannot be started, or as for any load.
-fn ceiling(plan: &Plan, core: Option<usize>) -> Result<Ceiling, Failure> {
-    let sink = Started::on(core).map_err(|error| Failure::Host(format!("the sink cannot be started: {error}")))?;
+fn ceiling(plan: &Plan, core: Option<usize>, kind: Kind) -> Result<Ceiling, Failure> {
+    let sink =
+        Started::on(core, kind).map_err(|error| Failure::Host(format!("the sink cannot be started: {error}")))?;
     let plan = Plan {
         label: "sink".to_owned(),
         target: Target::Broker(sink.address.clone()),
@@ -126,6 +128,7 @@ fn ceiling(plan: &Plan, core: Option<usize>) -> Result<Ceiling, Failure> {
     let latency = result.aggregated_publish_latency.or(result.aggregated_pull_latency);
     let latency = latency.ok_or_else(|| Failure::Peer("the sink answered nothing".to_owned()))?;
     Ok(Ceiling {
+        kind,
         rate: if plan.workload.sends() { result.rate } else { result.consumed_rate },
         latency_50pct: latency.p50,
         latency_99pct: latency.p99,

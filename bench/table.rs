@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::result::{Ceiling, Curve, RunResult};
+use crate::sink::Kind;
 
 const COLUMNS: [(&str, f64); 6] =
     [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99), ("max", 100.0)];
@@ -49,14 +50,13 @@ pub fn text(result: &RunResult) -> String {
     if let Some(kib) = result.rss_anon_max_kib {
         line(&mut out, &format!("memory         broker at most {:.1} MiB of its own (RssAnon)", kib as f64 / 1024.0));
     }
-    if let Some(Ceiling { rate, latency_50pct, latency_99pct, .. }) = &result.sink {
-        line(
-            &mut out,
-            &format!(
-                "own sink       {rate:.0} msg/s, p50 {latency_50pct:.3} p99 {latency_99pct:.3} ms: \
-                 no broker can show more here"
-            ),
-        );
+    if let Some(Ceiling { kind, rate, latency_50pct, latency_99pct, .. }) = &result.sink {
+        let says = match kind {
+            Kind::Bare => "no broker can show more here",
+            Kind::Decode => "it decodes its requests as a broker must, and does no more",
+        };
+        let figures = format!("{rate:.0} msg/s, p50 {latency_50pct:.3} p99 {latency_99pct:.3} ms");
+        line(&mut out, &format!("own sink       {figures}: {says}"));
     }
     match result.errors.is_empty() {
         true => line(&mut out, "errors         none"),

@@ -5,6 +5,7 @@
 mod harness;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -175,6 +176,54 @@ fn a_running_broker_is_compared_with_itself() {
     let labels: Vec<bool> = turns.iter().map(|line| line.contains("left on")).collect();
     assert_eq!(labels, [true, false, false, true], "{turns:?}");
     assert_is_page(&page, &["left against right", "left, round 2", "Ratios", "Send latency"]);
+}
+
+/// Begins a comparison of the node with itself, and interrupts it once a line of its standard error has the text.
+fn interrupted(node: &Node, rounds: &[&str], when: &str, json: &Path, page: &Path) -> (Option<i32>, String) {
+    let broker = node.broker.to_string();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_kerolox-bench"));
+    program.args(["compare", "--a", &format!("left={broker}"), "--b", &format!("right={broker}")]).args(rounds);
+    program.arg("--json").arg(json).arg("--html").arg(page);
+    let mut child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    for line in BufReader::new(child.stderr.take().expect("it was asked for")).lines() {
+        let line = line.unwrap();
+        if line.contains(when) {
+            kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        }
+        said += &(line + "\n");
+    }
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), said + &String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn an_interrupted_comparison_gives_the_rounds_that_were_finished() {
+    let node = patient_node();
+    let dir = TempDir::new().unwrap();
+    let (data, page) = (dir.path().join("c.json"), dir.path().join("c.html"));
+    let rounds = with(&["--rounds", "500"], &TINY);
+    let (code, said) = interrupted(&node, &rounds, "round 2 of 500: left", &data, &page);
+    assert_eq!(code, Some(1), "{said}");
+    let found = json(&data);
+    assert_eq!(found["stoppedOf"], 500);
+    // The second, on a machine that is slow to bring a signal about.
+    let finished = found["rounds"].as_u64().filter(|finished| (1..500).contains(finished)).expect("some were finished");
+    // The second round had begun with the second broker: one turn alone is no round.
+    for side in ["a", "b"] {
+        assert_eq!(found[side].as_array().map(Vec::len), Some(finished as usize), "{side}");
+    }
+    let stopped = format!("stopped after {finished} of 500 rounds");
+    assert!(said.contains(&format!("of {finished} rounds; {stopped}\n")), "{said}");
+    assert!(said.contains(&format!("kerolox-bench: {stopped}: round ")), "{said}");
+    assert!(said.contains("left / right") && said.contains("rate, messages/s"), "{said}");
+    assert_is_page(&page, &[&stopped, "left, round 1", "Ratios"]);
+
+    let (data, page) = (dir.path().join("none.json"), dir.path().join("none.html"));
+    let (code, said) = interrupted(&node, &["--duration", "600"], "round 1 of 5: left", &data, &page);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no round was finished"), "{said}");
+    assert!(!data.exists() && !page.exists());
 }
 
 #[test]

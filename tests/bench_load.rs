@@ -180,13 +180,20 @@ fn a_mixed_load_over_several_topics_goes_through_a_name_server() {
 #[test]
 fn the_sink_shows_what_the_generator_can() {
     let node = node();
-    let (result, output) =
-        run(&["--broker", &node.broker.to_string()], "--topic sink --warmup 0 --count 300 --sink --header rocketmq");
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(result["sink"]["rate"].as_f64().unwrap() > 0.0, "{result}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("own sink"), "{output:?}");
-    // Nothing of it went to the node.
-    assert_stored(&node, "sink", 8, 300);
+    for (index, header_type) in HEADER_TYPES.into_iter().enumerate() {
+        for (option, kind) in [("--sink", "bare"), ("--sink=decode", "decode")] {
+            let topic = format!("sink-{kind}{index}");
+            let options = format!("--topic {topic} --warmup 0 --count 300 {option} --header {}", name(header_type));
+            let (result, output) = run(&["--broker", &node.broker.to_string()], &options);
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            assert!(result["sink"]["rate"].as_f64().unwrap() > 0.0, "{result}");
+            assert_eq!(result["sink"]["kind"], kind);
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(said.contains("own sink") && said.contains("decodes its requests") == (kind == "decode"), "{said}");
+            // Nothing of it went to the node.
+            assert_stored(&node, &topic, 8, 300);
+        }
+    }
 }
 
 #[test]

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
+use crate::load::stop;
 use crate::machine::answers;
 
 /// How long a broker has to stop by itself. A Java broker with much in its page cache takes its time.
@@ -98,6 +97,10 @@ impl Side {
             if let Some(status) = ended.filter(|status| !status.success()) {
                 return Err(format!("{command:?} ended with {status} before a broker answered{}", started.words()));
             }
+            if stop::is_wanted() {
+                started.stop()?;
+                return Err(stop::INTERRUPTED.to_owned());
+            }
             if Instant::now() > deadline {
                 let seconds = self.start_max.as_secs();
                 let words = started.words();
@@ -111,21 +114,17 @@ impl Side {
 /// The process group whose broker is running, for the signal handler.
 static RUNNING: Mutex<Option<Pid>> = Mutex::new(None);
 
-/// On SIGINT and SIGTERM stops the broker that runs, and this program.
+/// A signal ends the comparison with the rounds that are finished; a second one ends this program, and the broker that
+/// runs is told to stop.
 ///
 /// # Errors
 /// The kernel refuses to tell of signals.
 pub fn stop_on_signals() -> io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            if let Some(group) = *RUNNING.lock().unwrap_or_else(|broken| broken.into_inner()) {
-                let _ = kill_process_group(group, Signal::TERM);
-            }
-            std::process::exit(128 + signal);
+    stop::on_signals_after(|| {
+        if let Some(group) = *RUNNING.lock().unwrap_or_else(|broken| broken.into_inner()) {
+            let _ = kill_process_group(group, Signal::TERM);
         }
-    });
-    Ok(())
+    })
 }
 
 /// A command that runs, with everything that it started: they are one process group. Dropping it kills them.

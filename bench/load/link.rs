@@ -75,9 +75,13 @@ impl Outbox {
         self.start == self.bytes.len()
     }
 
-    /// Bytes that wait.
+    /// How many bytes wait.
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.start
+        self.waiting().len()
+    }
+
+    pub fn waiting(&self) -> &[u8] {
+        &self.bytes[self.start..]
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
@@ -87,7 +91,7 @@ impl Outbox {
     /// Writes as much as the socket takes.
     pub fn flush(&mut self, mut socket: &TcpStream) -> io::Result<()> {
         while !self.is_empty() {
-            match socket.write(&self.bytes[self.start..]) {
+            match socket.write(self.waiting()) {
                 Ok(len) => self.start += len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

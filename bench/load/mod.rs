@@ -148,7 +148,7 @@ pub fn run(plan: &Plan, observer: &mut dyn FnMut(Event<'_>)) -> Result<RunResult
         let mut around = follow(plan, times, &received, &back, &mut summary, observer);
         match around.ends.iter().find_map(|end| end.failure.clone()) {
             Some(failure) if summary.is_empty() => return Err(Failure::Peer(failure)),
-            None if stop::is_wanted() => around.ended_early = Some("interrupted".to_owned()),
+            None if stop::is_wanted() => around.ended_early = Some(stop::INTERRUPTED.to_owned()),
             failure => around.ended_early = failure,
         }
         Ok(summary.result(around))

@@ -2,11 +2,13 @@
 
 use super::markup::Markup;
 use super::{COLOURS, Kind, PERCENTILES, Run, at, figures, percentile, rate_of};
+use crate::result::Ceiling;
+use crate::sink;
 
 /// Rates, errors and cost of all runs.
 pub fn overview(page: &mut Markup, runs: &[Run]) {
     let cpu = runs.iter().any(|run| run.result.cpu_micros_per_message.is_some());
-    let sink = runs.iter().any(|run| run.result.sink.is_some());
+    let has_sink = runs.iter().any(|run| run.result.sink.is_some());
     let memory = runs.iter().any(|run| run.result.rss_anon_max_kib.is_some());
     head(page, |page| {
         for title in ["messages/s", "messages", "errors", "behind at most, ms", "never sent"] {
@@ -19,7 +21,7 @@ pub fn overview(page: &mut Markup, runs: &[Run]) {
         if memory {
             page.leaf("th", &[], "broker RSS, MiB");
         }
-        if sink {
+        if has_sink {
             page.leaf("th", &[], "own sink, messages/s");
         }
     });
@@ -39,8 +41,12 @@ pub fn overview(page: &mut Markup, runs: &[Run]) {
         if memory {
             page.leaf("td", &[], &optional(result.rss_anon_max_kib.map(|kib| kib as f64 / 1024.0)));
         }
-        if sink {
-            let reached = result.sink.as_ref().map_or_else(|| "–".to_owned(), |sink| figures::rate(sink.rate));
+        if has_sink {
+            let reached = |sink: &Ceiling| match sink.kind {
+                sink::Kind::Bare => figures::rate(sink.rate),
+                sink::Kind::Decode => format!("{}, decoding", figures::rate(sink.rate)),
+            };
+            let reached = result.sink.as_ref().map_or_else(|| "–".to_owned(), reached);
             page.leaf("td", &[], &reached);
         }
         page.close();
