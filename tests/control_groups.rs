@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 
-use harness::{Node, Request};
+use harness::{Node, Request, skipped};
 use kerolox::wire::HeaderType;
 
 /// A control group of the test's own, empty and gone when dropped.
@@ -46,8 +46,7 @@ impl Group {
 
     /// The group; or it is said why the test that asks for it is left out.
     fn or_skipped(made: Result<Group, String>, test: &str) -> Option<Group> {
-        // Past the capture of what tests print.
-        made.inspect_err(|why| _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}")).ok()
+        made.inspect_err(|why| skipped(test, why)).ok()
     }
 
     fn has(&self, file: &str) -> bool {
