@@ -18,12 +18,13 @@ fn check_config_prints_every_setting_with_its_source() {
     let output = kerolox(&["check-config", "docs/kerolox.toml"]);
     let (code, out, err) = said(&output);
     assert_eq!((code, err), (Some(0), vec![]));
-    let (found, out) = out.split_last().unwrap();
-    assert!(found.starts_with("# flush.sync_call: not probed yet"), "{found}");
+    let (out, found) = out.split_at(out.len() - 2);
+    assert!(found[0].starts_with("# store.append: buffered"), "{found:?}");
+    assert!(found[1].starts_with("# flush.sync_call: not probed yet"), "{found:?}");
     assert!(out.iter().all(|line| line.contains(" = ") && line.contains("# docs/kerolox.toml:")), "{out:?}");
     let output = kerolox(&["check-config"]);
     let (code, defaults, _) = said(&output);
-    assert_eq!((code, defaults.len()), (Some(0), out.len() + 1));
+    assert_eq!((code, defaults.len()), (Some(0), out.len() + 2));
     assert!(defaults[..out.len()].iter().all(|line| line.ends_with("# default")));
 }
 
@@ -51,6 +52,22 @@ fn check_config_shows_what_a_set_on_the_command_line_comes_to() {
     assert_eq!((code, err.len()), (Some(0), 0), "{err:?}");
     assert!(out.iter().any(|line| line.starts_with("flush.mode = \"sync\"") && line.ends_with("# --set")), "{out:?}");
     assert_eq!(said(&kerolox(&["check-config", "--set", "flush.mode"])).0, Some(2));
+}
+
+#[test]
+fn check_config_tells_how_records_are_appended_on_this_host() {
+    let appends = |set: &[&str]| {
+        let arguments = set.iter().flat_map(|assignment| ["--set", assignment]);
+        let output = kerolox(&["check-config"].into_iter().chain(arguments).collect::<Vec<_>>());
+        let (code, out, err) = said(&output);
+        assert_eq!((code, err.len()), (Some(0), 0), "{err:?}");
+        out.into_iter().find_map(|line| Some(line.strip_prefix("# store.append: ")?.split(';').next()?.to_owned()))
+    };
+    let core = core_affinity::get_core_ids().unwrap_or_default()[0].id;
+    let (writer, shards) = (format!("cores.writer={core}"), format!("cores.shards=[{core}]"));
+    assert_eq!(appends(&["flush.mode=sync", &writer, &shards]).as_deref(), Some("dma"));
+    assert_eq!(appends(&["flush.mode=async", &writer, &shards]).as_deref(), Some("buffered"));
+    assert_eq!(appends(&["store.append=mmap", &writer, &shards]), None, "it says so itself");
 }
 
 #[test]

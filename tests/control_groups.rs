@@ -4,6 +4,7 @@
 
 mod harness;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -81,6 +82,9 @@ fn with_memory(name: &str, len: u64, test: &str) -> Option<(Group, PathBuf)> {
     Some((group, path))
 }
 
+/// The node chooses the cores of its executors.
+const AUTO: [(&str, &str); 2] = [("cores.writer", "\"auto\""), ("cores.shards", "\"auto\"")];
+
 /// The last of the cores that this process may run on.
 fn last_core() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -136,7 +140,7 @@ fn executors_keep_to_the_cores_of_the_group() {
     let core = last_core();
     group.set("cpuset.cpus", &core);
     group.set("cpuset.mems", "0");
-    let mut node = Node::prepared(&[], |program| group.holds(program));
+    let mut node = Node::prepared(&AUTO, |program| group.holds(program));
     let cores = cores_of(&node, "kerolox-shard");
     assert!(!cores.is_empty() && cores.iter().all(|found| *found == core), "{cores:?}");
     assert_eq!(cores_of(&node, "kerolox-writer"), [""; 0], "one core: the writer shares the shard's");
@@ -148,7 +152,8 @@ fn executors_keep_to_the_cores_of_the_group() {
 fn executors_keep_to_the_affinity_that_the_node_was_started_with() {
     let core = last_core();
     let number: usize = core.parse().unwrap();
-    let mut node = Node::prepared(&[("flush.mode", "\"sync\"")], |program| {
+    let settings = [&AUTO[..], &[("flush.mode", "\"sync\"")]].concat();
+    let mut node = Node::prepared(&settings, |program| {
         // SAFETY: sched_setaffinity is a plain system call, as may be made between fork and exec; the set is on its stack.
         unsafe {
             program.pre_exec(move || {
@@ -172,5 +177,22 @@ fn executors_keep_to_the_affinity_that_the_node_was_started_with() {
     assert!(workers.iter().all(|found| *found == core), "no worker of the kernel leaves the affinity: {workers:?}");
     let cores = cores_of(&node, "");
     assert!(cores.iter().all(|found| *found == core), "no thread leaves the affinity: {cores:?}");
+    assert_eq!(node.stop().code(), Some(0));
+}
+
+/// Two executors would pass every message to and fro; with more cores than two the writer has one for itself.
+#[test]
+fn of_two_cores_one_executor_does_everything() {
+    let usable = core_affinity::get_core_ids().unwrap_or_default().len();
+    let mut node = Node::with(&AUTO);
+    // A set: glommio gives each executor a second thread of the same name.
+    let of = |thread| cores_of(&node, thread).into_iter().collect::<BTreeSet<_>>();
+    let (shards, writers) = (of("kerolox-shard"), of("kerolox-writer"));
+    assert_eq!((shards.len(), writers.len()), if usable <= 2 { (1, 0) } else { (usable - 1, 1) });
+    if usable == 2 {
+        assert_eq!(shards, BTreeSet::from([last_core()]));
+        assert!(of("kerolox-helper").is_disjoint(&shards), "what helps keeps off the executor");
+    }
+    node.client(HeaderType::Json).put(&Request::send("Narrow"));
     assert_eq!(node.stop().code(), Some(0));
 }

@@ -273,7 +273,7 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     let mut samples = page.sample_names();
     if let Some(why) = waits_uncounted() {
         skipped("the_dashboard_asks_for_metrics_that_there_are, of the waits of threads", why);
-        samples.insert(THREAD_WAIT.into());
+        samples.insert(THREAD_WAIT);
     }
     let labels = page.label_names();
 

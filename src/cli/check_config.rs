@@ -6,13 +6,15 @@ use std::process::ExitCode;
 
 use super::{EXIT_FAILURE, EXIT_USAGE};
 use crate::config::{AppendMode, Config, ConfigErrors, Overrides, SyncCall};
+use crate::io::AppendMode as Appends;
+use crate::node::{self, Placement};
 use crate::store::{Layout, SyncRecord};
 
 /// Print every setting, its value and where it came from
 ///
 /// Checks what the text can show: keys, kinds, ranges, settings that do not go together. What needs the machine (cores,
-/// locked memory, taken ports) is checked by `serve`. The output is TOML again. A last line tells what a start has found to
-/// be the faster sync call for the store, if the settings leave that open.
+/// locked memory, taken ports) is checked by `serve`. The output is TOML again. Last lines tell what "auto" comes to on this
+/// host: how records are appended, and what a start has found to be the faster sync call for the store.
 #[derive(Debug, clap::Args)]
 #[command(
     verbatim_doc_comment,
@@ -55,20 +57,32 @@ pub(super) fn run(args: Args) -> ExitCode {
 fn print(config: &Config) -> io::Result<()> {
     let mut out = io::stdout().lock();
     config.settings().iter().try_for_each(|setting| writeln!(out, "{setting}"))?;
-    match sync_call(config) {
+    // Settings for another host's cores come to nothing here.
+    let Ok(placement) = Placement::here(&config.cores) else { return Ok(()) };
+    let append = node::append_mode(config, &placement);
+    if config.store.append == AppendMode::Auto {
+        let executors =
+            if placement.writer_has_its_own() { "an executor of its own" } else { "one executor with a shard" };
+        let mode = match append {
+            Appends::Buffered => "buffered",
+            Appends::Mmap => "mmap",
+            Appends::Dma => "dma",
+        };
+        writeln!(out, "# store.append: {mode}; the writer has {executors} on this host")?;
+    }
+    match sync_call(config, append) {
         Some(found) => writeln!(out, "# flush.sync_call: {found}"),
         None => Ok(()),
     }
 }
 
 /// What "auto" comes to in the store of these settings.
-fn sync_call(config: &Config) -> Option<String> {
-    let append = match (config.store.append, config.flush.sync_call) {
+fn sync_call(config: &Config, append: Appends) -> Option<String> {
+    match (append, config.flush.sync_call) {
         (_, SyncCall::ODsync | SyncCall::Fdatasync) => return None,
-        (AppendMode::Mmap, SyncCall::Auto) => return Some("fdatasync, which is all that a mapping knows".into()),
-        (AppendMode::Buffered, SyncCall::Auto) => crate::io::AppendMode::Buffered,
-        (AppendMode::Dma, SyncCall::Auto) => crate::io::AppendMode::Dma,
-    };
+        (Appends::Mmap, SyncCall::Auto) => return Some("fdatasync, which is all that a mapping knows".into()),
+        (Appends::Buffered | Appends::Dma, SyncCall::Auto) => {}
+    }
     let layout = Layout::new(&config.store.root);
     let path = layout.sync_call();
     Some(match SyncRecord::load(&layout, append) {

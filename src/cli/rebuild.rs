@@ -7,6 +7,7 @@ use super::text::escaped;
 use super::verify::ShapeArgs;
 use super::{EXIT_FAILURE, EXIT_USAGE};
 use crate::config::{Config, ConfigErrors, LogFormat, Overrides};
+use crate::io::AppendMode;
 use crate::node;
 use crate::store::survey::{Shape, StoreDir, bounds};
 use crate::store::{OpenError, RebuildPlan, rebuild};
@@ -85,7 +86,7 @@ pub(super) fn run(args: Args) -> ExitCode {
         config.log.format = LogFormat::Text;
         super::serve::start_log(&config.log);
     }
-    let settings = node::store_settings(&config, config.net.listen);
+    let settings = node::store_settings(&config, AppendMode::Buffered, config.net.listen);
     match rebuild(settings, &plan, node::memory_len()) {
         Ok(built) => {
             for region in &built.lost {

@@ -9,6 +9,7 @@ use super::text::escaped;
 use super::verify::{ShapeArgs, refuse_report_in, write_json};
 use super::{EXIT_FAILURE, EXIT_USAGE};
 use crate::config;
+use crate::io::AppendMode;
 use crate::node;
 use crate::store::survey::{Salvaged, Shape, StoreDir, salvage};
 use crate::store::{OpenError, RebuildPlan, rebuild};
@@ -109,7 +110,8 @@ fn save(args: &Args) -> Result<Salvaged, Refusal> {
         meters[usize::from(what == "copying")].tell(done, total);
     })?;
     drop(dir);
-    rebuild(node::store_settings(&config, config.net.listen), &RebuildPlan::default(), node::memory_len())?;
+    let settings = node::store_settings(&config, AppendMode::Buffered, config.net.listen);
+    rebuild(settings, &RebuildPlan::default(), node::memory_len())?;
     salvaged.take_back_quarantined(&args.to)?;
     Ok(salvaged)
 }

@@ -62,7 +62,8 @@ pub(super) struct Args {
     /// Any setting, such as flush.mode=sync; may be given often [default: none]
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Cores such as 0,2-5: the first appends, each other gets a shard; one core does everything [default: auto, all cores]
+    /// Cores such as 0,2-5: the first appends, each other gets a shard; one core does everything [default: auto, all cores; of
+    /// just two the second does everything]
     #[arg(long, value_name = "LIST")]
     cores: Option<String>,
     /// Do not start (exit code 2) if a setting of this host is worth a warning; see kerolox-tune check

@@ -160,6 +160,8 @@ pub struct StoreConfig {
 /// How records get into the commit log; the bytes are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendMode {
+    /// What measured best: `Dma` in sync mode where one executor has all roles, else `Buffered`.
+    Auto,
     Buffered,
     Mmap,
     /// Past the page cache.
@@ -550,8 +552,13 @@ fn store(gate: &mut Gate<'_>, raw: raw::RawStore) -> StoreConfig {
         append: gate.choice(
             "store.append",
             raw.append,
-            AppendMode::Buffered,
-            &[("buffered", AppendMode::Buffered), ("mmap", AppendMode::Mmap), ("dma", AppendMode::Dma)],
+            AppendMode::Auto,
+            &[
+                ("auto", AppendMode::Auto),
+                ("buffered", AppendMode::Buffered),
+                ("mmap", AppendMode::Mmap),
+                ("dma", AppendMode::Dma),
+            ],
             &[],
         ),
         commitlog_file_size: gate.size(

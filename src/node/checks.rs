@@ -11,14 +11,6 @@ use super::placement::Placement;
 use crate::net::{self, PortClaim};
 use crate::tuning::{self, Finding, Host, Severity};
 
-/// Cores that this process may run on, ascending.
-pub fn usable_cores() -> Vec<usize> {
-    let mut cores: Vec<usize> =
-        core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|core| core.id).collect();
-    cores.sort_unstable();
-    cores
-}
-
 /// Raises the limit of open files as far as it goes, and gives it.
 pub fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);

@@ -37,8 +37,8 @@ pub fn settle(core: usize, nice: Nice) {
 }
 
 impl Helper {
-    /// Starts a thread of this name on `core`, which should not be the writer's: what it waits for is mostly the disk, but what it
-    /// computes must not delay appends.
+    /// Starts a thread of this name on `core`, which should not be an executor's, least of all the writer's: what it waits for is mostly
+    /// the disk, but what it computes must not delay appends.
     pub fn start(name: &str, core: usize, nice: Nice) -> std::io::Result<Helper> {
         let (submit, jobs) = flume::bounded::<Option<Job>>(QUEUE_LEN);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::config::{AppendMode, Config, Source};
+use crate::config::{Config, Source};
 use crate::io;
 use crate::tuning::settings::memlock;
 
@@ -129,13 +129,18 @@ fn unescaped(text: &str) -> String {
     text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 }
 
-/// Settings whose buffers fit into `limit`, and what was made smaller for that, one line each.
+/// Settings whose buffers fit into `limit` with this mode of appending, and what was made smaller for that, one line each.
 ///
 /// # Errors
 /// They do not fit as somebody set them: the line says the keys, the limit, and what to do.
-pub fn fit(mut config: Config, limit: &MemoryLimit, executors: usize) -> Result<(Config, Vec<String>), String> {
+pub fn fit(
+    mut config: Config,
+    append: io::AppendMode,
+    limit: &MemoryLimit,
+    executors: usize,
+) -> Result<(Config, Vec<String>), String> {
     let fixed = executors as u64 * IO_MEMORY_FACTOR * memlock::IO_MEMORY_LEN as u64
-        + if config.store.append == AppendMode::Dma { io::LOG_TAIL_LEN } else { 0 };
+        + if append == io::AppendMode::Dma { io::LOG_TAIL_LEN } else { 0 };
     let (puts, frames) = (config.limits.put_inflight_bytes, config.limits.frame_bytes_in_progress);
     let share = limit.len / 2;
     if fixed + puts + frames <= share {
@@ -259,8 +264,12 @@ mod tests {
     }
 
     fn fitted(text: &str, len: u64) -> Result<(u64, u64, usize), String> {
+        fitted_for(io::AppendMode::Buffered, text, len)
+    }
+
+    fn fitted_for(append: io::AppendMode, text: &str, len: u64) -> Result<(u64, u64, usize), String> {
         let limit = MemoryLimit { len, file: Some("/sys/fs/cgroup/x/memory.max".into()) };
-        let (config, notices) = fit(config(text), &limit, 2)?;
+        let (config, notices) = fit(config(text), append, &limit, 2)?;
         Ok((config.limits.put_inflight_bytes, config.limits.frame_bytes_in_progress, notices.len()))
     }
 
@@ -272,7 +281,7 @@ mod tests {
         let why = fitted("", 48 * MIB).unwrap_err();
         assert!(why.contains("half of the 48 MiB that /sys/fs/cgroup/x/memory.max allows"), "{why}");
         // The newest part of the log is kept in memory then.
-        assert_eq!(fitted("store.append = \"dma\"\n", GIB), Ok((64 * MIB, 378 * MIB, 1)));
+        assert_eq!(fitted_for(io::AppendMode::Dma, "", GIB), Ok((64 * MIB, 378 * MIB, 1)));
     }
 
     #[test]

@@ -22,4 +22,4 @@ pub use checks::HostWarnings;
 pub use error::NodeError;
 pub use memory::memory_len;
 pub use placement::Placement;
-pub use run::{run, store_settings};
+pub use run::{append_mode, run, store_settings};

@@ -20,7 +20,7 @@ use super::memory::{self, MemoryLimit};
 use super::mesh;
 use super::notify::Notify;
 use super::page::{PROBES, Pages, Running};
-use super::placement::Placement;
+use super::placement::{Placement, usable_cores};
 use super::shard_core::{self, ControlParts, ShardParts};
 use super::writer_core::{self, WriterParts};
 use crate::broker::control::{ControlSettings, KvConfig, LoadedTables};
@@ -84,12 +84,11 @@ fn live(
     pages: &Arc<Pages>,
 ) -> Result<(), NodeError> {
     let started = Instant::now();
-    let usable = checks::usable_cores();
-    let placement =
-        Placement::choose(&usable, config.cores.writer, config.cores.shards.as_deref()).map_err(NodeError::Host)?;
+    let placement = Placement::here(&config.cores).map_err(NodeError::Host)?;
     let shard_count = placement.shards.len();
     let limit = MemoryLimit::of_this_process();
-    let (config, notices) = memory::fit(config, &limit, placement.executors()).map_err(NodeError::Host)?;
+    let append = append_mode(&config, &placement);
+    let (config, notices) = memory::fit(config, append, &limit, placement.executors()).map_err(NodeError::Host)?;
     notices.iter().for_each(|notice| tracing::warn!("{notice}"));
     checks::host(&config.store.root, &placement, warnings)?;
     let open_files_max = checks::raise_open_files();
@@ -97,11 +96,11 @@ fn live(
     let http = config.metrics.listen.map(|addr| (addr, "metrics.listen; \"off\" does without"));
     let _ports = checks::ports(&[&listen[..], http.as_slice()].concat())?;
     // Before the store is opened, which may take long: those who ask get an answer meanwhile.
-    let quiet_core = *placement.shards.last().expect("there is a shard");
+    let quiet_core = placement.quiet_core(&usable_cores());
     let http = http.map(|(addr, key)| serve_pages(addr, key, quiet_core, Arc::clone(pages))).transpose()?;
     let advertised = advertised(&config)?;
 
-    let opened = store::open(store_settings(&config, advertised), limit.len, opening)?;
+    let opened = store::open(store_settings(&config, append, advertised), limit.len, opening)?;
     checks::open_files(open_files_max, placement.executors())?;
     let start_helper = |name, nice| {
         Helper::start(name, quiet_core, nice).map_err(|error| NodeError::Host(format!("{name} cannot start: {error}")))
@@ -233,7 +232,8 @@ fn live(
         census,
         created,
     });
-    let executors = start(&placement, writer, shards, &Turning { usable, spin }, &heartbeats)?;
+    let turning = Turning { usable: usable_cores(), spin };
+    let executors = start(&placement, writer, shards, &turning, &heartbeats)?;
     tracing::info!(
         listen = %config.net.listen, ms = started.elapsed().as_millis() as u64,
         writer_core = placement.writer, shard_cores = ?placement.shards, "ready"
@@ -452,17 +452,26 @@ fn first_outside_address() -> Option<IpAddr> {
     (!ip.is_unspecified()).then_some(ip)
 }
 
-/// What the store is told of the settings.
-pub fn store_settings(config: &Config, store_host: SocketAddr) -> StoreSettings {
+/// How records get into the log with these settings on such a placement.
+pub fn append_mode(config: &Config, placement: &Placement) -> io::AppendMode {
+    match config.store.append {
+        AppendMode::Buffered => io::AppendMode::Buffered,
+        AppendMode::Mmap => io::AppendMode::Mmap,
+        AppendMode::Dma => io::AppendMode::Dma,
+        // A write into the page cache is handed to a worker of the kernel: beside a writer with a core of its own the copy
+        // runs in parallel, but where the writer shares its core the hand-over costs more (docs/PERFORMANCE.md).
+        AppendMode::Auto if config.flush.mode.is_sync() && !placement.writer_has_its_own() => io::AppendMode::Dma,
+        AppendMode::Auto => io::AppendMode::Buffered,
+    }
+}
+
+/// What the store is told of the settings; `append`: see [`append_mode`].
+pub fn store_settings(config: &Config, append: io::AppendMode, store_host: SocketAddr) -> StoreSettings {
     let flush = if config.flush.mode.is_sync() { FlushMode::Sync } else { FlushMode::Async };
     StoreSettings {
         root: config.store.root.clone(),
         store_host,
-        append: match config.store.append {
-            AppendMode::Buffered => io::AppendMode::Buffered,
-            AppendMode::Mmap => io::AppendMode::Mmap,
-            AppendMode::Dma => io::AppendMode::Dma,
-        },
+        append,
         sync_call: match config.flush.sync_call {
             SyncCall::Auto => None,
             SyncCall::ODsync => Some(io::SyncCall::ODsync),
@@ -572,8 +581,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn auto_appends_past_the_page_cache_where_a_sync_writer_shares_its_executor() {
+        let mode = |text: &str, shards: Vec<usize>| {
+            let config = Config::from_text("k.toml".as_ref(), text, Default::default()).unwrap();
+            append_mode(&config, &Placement { writer: 0, shards })
+        };
+        assert_eq!(mode("flush.mode = \"sync\"\n", vec![0]), io::AppendMode::Dma);
+        assert_eq!(mode("flush.mode = \"sync\"\n", vec![0, 1]), io::AppendMode::Dma);
+        assert_eq!(mode("flush.mode = \"sync\"\n", vec![1, 2]), io::AppendMode::Buffered);
+        assert_eq!(mode("", vec![0]), io::AppendMode::Buffered);
+        assert_eq!(mode("flush.mode = \"sync\"\nstore.append = \"mmap\"\n", vec![0]), io::AppendMode::Mmap);
+    }
+
+    #[test]
     fn an_executor_that_has_come_to_its_end_is_not_waited_for() {
-        let core = checks::usable_cores()[0];
+        let core = usable_cores()[0];
         let heartbeats = Heartbeats::new(&Placement { writer: core, shards: vec![core] });
         let turning = Turning { usable: vec![core], spin: Duration::ZERO };
         let executor = spawn(heartbeats.heart(0), &turning, |ready| async move {

@@ -338,7 +338,7 @@ impl Writer {
             }
             (None, Some(_)) => tracing::warn!(
                 path = %file.path().display(),
-                "this file system has no direct I/O: store.append = \"dma\" writes as \"buffered\" does"
+                "this file system has no direct I/O: store.append = \"dma\" (or what \"auto\" came to) writes as \"buffered\" does"
             ),
             (_, None) => {}
         }

@@ -52,6 +52,18 @@ pub fn append_modes() -> impl Iterator<Item = &'static str> {
     include_str!("../append-modes").split_whitespace()
 }
 
+/// The settings of a layout: all roles in one executor, or the writer apart. With one core there is no second layout; with
+/// three and more "auto" means the latter.
+pub fn layout(apart: bool) -> [(&'static str, String); 2] {
+    let cores: Vec<_> = core_affinity::get_core_ids().unwrap_or_default().iter().map(|core| core.id).collect();
+    let (writer, shards) = match (apart, &cores[..]) {
+        (true, [first, rest @ ..]) if !rest.is_empty() => (first.to_string(), format!("{rest:?}")),
+        (_, [.., last]) => (last.to_string(), format!("[{last}]")),
+        (_, []) => ("\"auto\"".into(), "\"auto\"".into()),
+    };
+    [("cores.writer", writer), ("cores.shards", shards)]
+}
+
 /// A running `kerolox serve`.
 pub struct Node {
     child: Child,
@@ -61,7 +73,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node with small files and the default settings otherwise.
+    /// Starts a node with small files, the writer apart, and the default settings otherwise. (What a node of two cores does by
+    /// default, all in one executor, is what the crash tests take turns with, and what clients meet in the interop suite.)
     pub fn start() -> Node {
         Node::with(&[])
     }
@@ -89,8 +102,12 @@ impl Node {
             ("store.index_slots", "5000"),
             ("store.index_entries", "20000"),
         ];
-        let kept = small.iter().filter(|(key, _)| settings.iter().all(|(set, _)| set != key));
-        lines.extend(kept.chain(settings).map(|(key, value)| format!("{key} = {value}")));
+        let apart = layout(true);
+        let apart = apart.iter().map(|(key, value)| (*key, value.as_str()));
+        let apart = apart.filter(|_| settings.iter().all(|(set, _)| !set.starts_with("cores.")));
+        let kept = small.into_iter().filter(|(key, _)| settings.iter().all(|(set, _)| set != key));
+        let all = kept.chain(apart).chain(settings.iter().copied());
+        lines.extend(all.map(|(key, value)| format!("{key} = {value}")));
         fs::write(dir.path().join("kerolox.toml"), lines.join("\n") + "\n").expect("the node's settings");
         let mut program = program(dir.path());
         prepare(&mut program);

@@ -37,6 +37,16 @@ fn a_quick_device_gets_sync_flush_by_its_quickest_way() {
     assert_eq!(config.flush.sync_call, crate::config::SyncCall::ODsync);
     assert_eq!(config.store.zero_ahead, crate::config::ZeroAhead::On);
     assert_eq!(config.store.append, crate::config::AppendMode::Buffered, "direct writes gain 5 % here, which is noise");
+    let mut small = nvme();
+    small.site.cores = 2;
+    for cell in small.flush.iter_mut().filter(|cell| cell.append == AppendMode::Buffered) {
+        cell.times.mean_us *= 0.9;
+    }
+    assert_eq!(
+        recommend(&small, &USUAL).unwrap().append,
+        AppendMode::Dma,
+        "the default where one executor has all roles"
+    );
     assert_eq!(config.store.root.to_str(), Some("/var/lib/kerolox"));
     assert_eq!(config.retention.hours, 31, "75 % of 1800 GiB at 12.1 MiB/s");
 }

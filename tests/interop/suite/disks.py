@@ -10,6 +10,9 @@ from .agent import Failed, Skipped
 from .checks import need_root
 
 
+PAGE = 4096
+
+
 class LoopDisk:
     """An ext4 file system in an image file, mounted while this is open."""
 
@@ -23,7 +26,8 @@ class LoopDisk:
         with open(self.image, "wb") as file:
             file.truncate(megabytes << 20)
         # All that the file system needs is written now, so that an image on a full disk fails in the data.
-        tools.run(["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-J", "size=8", self.image])
+        tools.run(["mkfs.ext4", "-q", "-F", "-b", str(PAGE), "-E", "lazy_itable_init=0,lazy_journal_init=0", "-J", "size=8",
+                   self.image])
         self.holder = None
 
     def repair(self):
@@ -46,6 +50,20 @@ class LoopDisk:
         if self.holder.stdout.readline().strip() != "mounted":
             raise Skipped("this machine lets root mount no image file")
         return self
+
+    def write_by_pages(self):
+        """From now on each request is for one page of the image, so that it is written as a whole or fails.
+
+        Linux 6.18's loop device says of a write that its image takes only in part that all of it was written: a disk that
+        lies, on which nothing can keep a promise.
+        """
+        (loop,) = subprocess.run(["losetup", "--noheadings", "--output", "NAME", "--associated", self.image],
+                                 stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        try:
+            with open(f"/sys/block/{os.path.basename(loop)}/queue/max_sectors_kb", "w", encoding="ascii") as file:
+                file.write(str(PAGE // 1024))
+        except OSError as why:
+            raise Skipped(f"this machine lets root bound no requests: {why}") from why
 
     def freeze(self):
         self._tell("freeze")

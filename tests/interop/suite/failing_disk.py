@@ -61,6 +61,7 @@ def failing(folder, binary, append):
             return node
 
         with disk:
+            disk.write_by_pages()
             node = start()
             wire.create_topic(node, TOPIC, 1)
             expect("sends before", {code for code, *_ in keep(Sends(node, 0, 20)).values()}, {wire.OK})

@@ -104,7 +104,7 @@ class Node:
 
 
 class Kerolox(Node):
-    def __init__(self, folder, flush, binary, sizes=SMALL, store=None, append="buffered", host="127.0.0.1", **others):
+    def __init__(self, folder, flush, binary, sizes=SMALL, store=None, append="auto", host="127.0.0.1", **others):
         """`others`: settings beside these, their dots written as two underscores."""
         super().__init__(folder, sizes, store, host)
         self.binary = binary
