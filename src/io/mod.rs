@@ -9,6 +9,7 @@ mod clock;
 pub mod disk;
 mod files;
 mod guard;
+mod kernel_workers;
 mod lock;
 mod log_file;
 mod log_tail;
@@ -36,6 +37,7 @@ pub use files::{
     create_full_length, disk_usage, read_if_present, read_tail, replace_keeping_old, write_first_block, written_ranges,
 };
 pub use guard::BrokenMap;
+pub use kernel_workers::keep_kernel_workers_to;
 pub use lock::{LockError, StoreLock};
 pub use log_file::{AppendMode, LogFile, SyncCall, ZERO_LEN};
 pub use log_tail::{LOG_TAIL_LEN, LogTail, TailWriter};

@@ -1,18 +1,20 @@
 //! A small HTTP server for what other programs ask about the node: the metrics page, and whether it lives and is ready.
 //!
-//! One plain thread, on no executor: it must answer while the node recovers and has none yet, and when one of them hangs,
-//! which is what is asked then. It waits in poll(2) and costs nothing while nobody asks. A connection carries one request
+//! Plain threads, on no executor: they must answer while the node recovers and has none yet, and when one of them hangs,
+//! which is what is asked then. They wait, and cost nothing while nobody asks. A connection carries one request
 //! and is closed behind the answer.
 //!
 //! Bounded: so many connections ([`Limits`]; the oldest silent one gives way to one more, so that these shut nobody out),
 //! so many bytes of a request, so much time for each.
 //!
-//! Pages are made one at a time, and some wait for an executor. Those that must not wait for them come first whenever one is
-//! to be made.
+//! Some pages wait for an executor. Those that must not wait for them are made on the thread of the sockets, all others one at
+//! a time on a second one; who asks for one of these meanwhile waits among the connections.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -60,9 +62,9 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Serves `listener` on a thread of its own until [`HttpServer::stop`]. `prepare` runs there first. `answer` gives the
-    /// page of a path, without its query, or nothing where there is none (404); it runs there too, and all connections
-    /// wait for it. The paths in `first` come before all others that are asked for at the same time.
+    /// Serves `listener` on two threads of its own until [`HttpServer::stop`]. `prepare` runs on each first. `answer` gives
+    /// the page of a path, without its query, or nothing where there is none (404). For the paths in `first` it runs on the
+    /// thread of the sockets and must not wait; for all others on the second, where one waits for the other.
     ///
     /// # Errors
     /// The system gives no thread or socket.
@@ -71,20 +73,23 @@ impl HttpServer {
         listener: TcpListener,
         limits: Limits,
         first: &'static [&'static str],
-        prepare: impl FnOnce() + Send + 'static,
-        answer: impl FnMut(&str) -> Option<Page> + Send + 'static,
+        prepare: impl Fn() + Clone + Send + 'static,
+        answer: impl Fn(&str) -> Option<Page> + Send + Sync + 'static,
     ) -> io::Result<HttpServer> {
         let (stop, stopped) = UnixStream::pair()?;
         listener.set_nonblocking(true)?;
-        let mut server = Server { listener, limits, first, answer, connections: Vec::new() };
+        let answer = Arc::new(answer);
+        let maker = Maker::start(name, prepare.clone(), Arc::clone(&answer))?;
+        let mut server = Server { listener, limits, first, answer, maker, connections: Vec::new() };
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             prepare();
             server.run(&stopped);
+            server.maker.stop();
         })?;
         Ok(HttpServer { stop, thread })
     }
 
-    /// Ends the thread and closes the port; who is being answered is cut off.
+    /// Ends the threads and closes the port; who is being answered is cut off. Waits for the page that is being made.
     pub fn stop(self) {
         drop(self.stop);
         // One that panicked has said so.
@@ -96,9 +101,62 @@ struct Server<A> {
     listener: TcpListener,
     limits: Limits,
     first: &'static [&'static str],
-    answer: A,
+    answer: Arc<A>,
+    maker: Maker,
     /// Oldest first.
     connections: Vec<Connection>,
+}
+
+/// Makes pages that may take their time, one at a time, on a thread of its own.
+struct Maker {
+    /// Dropped to end the thread.
+    asked: SyncSender<String>,
+    made: Receiver<Option<Page>>,
+    /// A byte comes with each page; closed once the thread has ended.
+    bell: UnixStream,
+    is_busy: bool,
+    thread: JoinHandle<()>,
+}
+
+impl Maker {
+    fn start(
+        name: &str,
+        prepare: impl FnOnce() + Send + 'static,
+        answer: Arc<impl Fn(&str) -> Option<Page> + Send + Sync + 'static>,
+    ) -> io::Result<Maker> {
+        let (bell, mut ring) = UnixStream::pair()?;
+        // One of each: nothing is asked before the page before has been taken.
+        let (asked, paths) = sync_channel::<String>(1);
+        let (done, made) = sync_channel(1);
+        let thread = std::thread::Builder::new().name(format!("{name}-2")).spawn(move || {
+            prepare();
+            for path in paths {
+                // The server has ended, if nobody is there to take it.
+                if done.send(answer(&path)).is_err() || ring.write_all(&[0]).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Maker { asked, made, bell, is_busy: false, thread })
+    }
+
+    fn ask(&mut self, path: &str) {
+        // Where the thread has ended the bell says so.
+        self.is_busy = self.asked.send(path.to_owned()).is_ok();
+    }
+
+    /// The page for which the bell rang. An error: the thread has panicked, and has said so.
+    fn take(&mut self) -> io::Result<Option<Page>> {
+        self.bell.read_exact(&mut [0])?;
+        self.is_busy = false;
+        self.made.recv().map_err(io::Error::other)
+    }
+
+    fn stop(self) {
+        let Maker { asked, made, bell, is_busy: _, thread } = self;
+        drop((asked, made, bell));
+        let _ = thread.join();
+    }
 }
 
 struct Connection {
@@ -112,6 +170,8 @@ enum State {
     Asking(Vec<u8>),
     /// What is to be answered.
     Asked(Request),
+    /// The page that is being made is for this one.
+    Making(Request),
     /// The answer, and how much of it has left.
     Answering(Vec<u8>, usize),
     /// Everything has left. What the peer still sends is read and forgotten: closing on unread bytes would take the answer
@@ -128,10 +188,10 @@ struct Request {
     is_head: bool,
 }
 
-impl<A: FnMut(&str) -> Option<Page>> Server<A> {
+impl<A: Fn(&str) -> Option<Page>> Server<A> {
     fn run(&mut self, stop: &UnixStream) {
         loop {
-            let (is_stopped, is_asked, ready) = self.wait(stop);
+            let (is_stopped, is_asked, is_made, ready) = self.wait(stop);
             if is_stopped {
                 return;
             }
@@ -139,7 +199,9 @@ impl<A: FnMut(&str) -> Option<Page>> Server<A> {
             let mut index = 0;
             for is_ready in ready {
                 let connection = &mut self.connections[index];
-                if now < connection.ends && (!is_ready || connection.go_on()) {
+                // Of one that waits for its page, nothing is heard but that it is gone.
+                let waits = matches!(connection.state, State::Asked(_) | State::Making(_));
+                if now < connection.ends && (!is_ready || !waits && connection.go_on()) {
                     index += 1;
                 } else {
                     self.connections.remove(index);
@@ -148,54 +210,90 @@ impl<A: FnMut(&str) -> Option<Page>> Server<A> {
             if is_asked {
                 self.accept(now);
             }
+            if is_made && self.hand_out().is_err() {
+                return;
+            }
             self.answer_some();
         }
     }
 
-    /// Answers whoever asks for what comes first, and one of the others: after each of those it is seen who has come
-    /// meanwhile.
-    fn answer_some(&mut self) {
-        let first = self.first;
-        while self.answer_next(|path| first.contains(&path)) {}
-        self.answer_next(|_| true);
+    /// Gives the page that has been made to whom it is for, if that one is still there.
+    fn hand_out(&mut self) -> io::Result<()> {
+        let page = self.maker.take()?;
+        let is_for = |connection: &Connection| matches!(connection.state, State::Making(_));
+        if let Some(index) = self.connections.iter().position(is_for) {
+            self.give(index, page);
+        }
+        Ok(())
     }
 
-    /// Answers the oldest request for such a path. False: there is none.
-    fn answer_next(&mut self, is_meant: impl Fn(&str) -> bool) -> bool {
+    /// Answers whoever asks for what comes first, and has the oldest of the others' pages made unless one is.
+    fn answer_some(&mut self) {
+        let first = self.first;
+        while let Some(index) = self.oldest(|path| first.contains(&path)) {
+            if let State::Asked(request) = &self.connections[index].state {
+                let page = (self.answer)(&request.path);
+                self.give(index, page);
+            }
+        }
+        if self.maker.is_busy {
+            return;
+        }
+        if let Some(index) = self.oldest(|_| true) {
+            let state = &mut self.connections[index].state;
+            if let State::Asked(request) = std::mem::replace(state, State::Leaving) {
+                self.maker.ask(&request.path);
+                *state = State::Making(request);
+            }
+        }
+    }
+
+    /// The oldest request for such a path.
+    fn oldest(&self, is_meant: impl Fn(&str) -> bool) -> Option<usize> {
         let is_next =
             |connection: &Connection| matches!(&connection.state, State::Asked(request) if is_meant(&request.path));
-        let Some(index) = self.connections.iter().position(is_next) else { return false };
+        self.connections.iter().position(is_next)
+    }
+
+    /// Begins to answer a request with this page.
+    fn give(&mut self, index: usize, page: Option<Page>) {
         let connection = &mut self.connections[index];
-        if let State::Asked(request) = &connection.state {
-            let page = (self.answer)(&request.path);
+        if let State::Asked(request) | State::Making(request) = &connection.state {
             connection.state = State::Answering(answered(request, page), 0);
         }
         if !connection.go_on() {
             self.connections.remove(index);
         }
-        true
     }
 
-    /// Waits until there is something to do: is it to stop, is there a new connection, which of those there are can go on?
-    fn wait(&self, stop: &UnixStream) -> (bool, bool, Vec<bool>) {
-        let mut watched = vec![PollFd::new(stop, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+    /// Waits until there is something to do: is it to stop, is there a new connection, has a page been made, which of the
+    /// connections there are can go on?
+    fn wait(&self, stop: &UnixStream) -> (bool, bool, bool, Vec<bool>) {
+        let mut watched = vec![
+            PollFd::new(stop, PollFlags::IN),
+            PollFd::new(&self.listener, PollFlags::IN),
+            PollFd::new(&self.maker.bell, PollFlags::IN),
+        ];
         watched.extend(self.connections.iter().map(|connection| {
             let wanted = match connection.state {
                 State::Answering(..) => PollFlags::OUT,
                 State::Asking(_) | State::Leaving => PollFlags::IN,
-                State::Asked(_) => PollFlags::empty(),
+                State::Asked(_) | State::Making(_) => PollFlags::empty(),
             };
             PollFd::new(&connection.stream, wanted)
         }));
-        let is_asked = self.connections.iter().any(|connection| matches!(connection.state, State::Asked(_)));
         let first_end = self.connections.iter().map(|connection| connection.ends).min();
         let left = first_end.map(|ends| ends.saturating_duration_since(Instant::now()));
-        let left = if is_asked { Some(Duration::ZERO) } else { left };
         let timeout = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
         // Interrupted, or out of memory: nothing is ready then, and it is asked again.
         let _ = poll(&mut watched, timeout.as_ref());
         let is_ready = |watched: &PollFd<'_>| !watched.revents().is_empty();
-        (is_ready(&watched[0]), is_ready(&watched[1]), watched[2..].iter().map(is_ready).collect())
+        (
+            is_ready(&watched[0]),
+            is_ready(&watched[1]),
+            is_ready(&watched[2]),
+            watched[3..].iter().map(is_ready).collect(),
+        )
     }
 
     fn accept(&mut self, now: Instant) {
@@ -230,7 +328,7 @@ impl<A> Server<A> {
         let rank = |connection: &Connection| match connection.state {
             State::Asking(_) => 0,
             State::Leaving => 1,
-            State::Asked(_) | State::Answering(..) => 2,
+            State::Asked(_) | State::Making(_) | State::Answering(..) => 2,
         };
         // The first of several that are least.
         if let Some((index, _)) = self.connections.iter().enumerate().min_by_key(|(_, connection)| rank(connection)) {
@@ -265,7 +363,7 @@ impl Connection {
                         Some(Err(refusal)) => self.state = State::Answering(refusal, 0),
                     }
                 }
-                State::Asked(_) => return Ok(true),
+                State::Asked(_) | State::Making(_) => return Ok(true),
                 State::Answering(out, at) => {
                     while *at < out.len() {
                         *at += self.stream.write(&out[*at..])?;
@@ -444,14 +542,16 @@ mod tests {
     }
 
     /// What a server does with the connections of a turn, on this thread.
-    fn idle<A: FnMut(&str) -> Option<Page>>(limits: Limits, first: &'static [&'static str], answer: A) -> Server<A> {
+    fn idle(limits: Limits) -> Server<fn(&str) -> Option<Page>> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        Server { listener, limits, first, answer, connections: Vec::new() }
+        let answer: Arc<fn(&str) -> Option<Page>> = Arc::new(page);
+        let maker = Maker::start("http-test", || {}, Arc::clone(&answer)).unwrap();
+        Server { listener, limits, first: &[], answer, maker, connections: Vec::new() }
     }
 
     /// Accepts so many that have connected.
-    fn accept_all<A: FnMut(&str) -> Option<Page>>(server: &mut Server<A>, count: usize) {
+    fn accept_all<A: Fn(&str) -> Option<Page>>(server: &mut Server<A>, count: usize) {
         let before = server.connections.len();
         while server.connections.len() < before + count {
             server.accept(Instant::now());
@@ -494,15 +594,16 @@ mod tests {
 
     #[test]
     fn who_says_nothing_gives_way_before_who_is_being_answered() {
-        let mut server = idle(Limits { connections: 2, time: Duration::from_secs(600) }, &[], page);
+        let mut server = idle(Limits { connections: 2, time: Duration::from_secs(600) });
         let addr = server.listener.local_addr().unwrap();
         let mut answered = connect(addr);
         answered.write_all(b"GET /long HTTP/1.1\r\n\r\n").unwrap();
         accept_all(&mut server, 1);
-        while matches!(server.connections[0].state, State::Asking(_) | State::Asked(_)) {
+        while matches!(server.connections[0].state, State::Asking(_)) {
             server.connections[0].go_on();
-            server.answer_some();
         }
+        server.answer_some();
+        server.hand_out().unwrap();
         let mut silent = connect(addr);
         accept_all(&mut server, 1);
         let _third = connect(addr);
@@ -514,29 +615,39 @@ mod tests {
         drop(answered);
     }
 
+    /// The page that is held up is let go only after what was asked for meanwhile has come.
     #[test]
-    fn what_comes_first_is_answered_before_what_was_asked_for_earlier() {
-        let mut order = Vec::new();
-        let answer = |path: &str| {
-            order.push(path.to_owned());
+    fn a_page_that_takes_its_time_holds_up_none_that_must_not_wait() {
+        let (begun, begins) = sync_channel(2);
+        let (let_go, held) = sync_channel::<()>(2);
+        let held = std::sync::Mutex::new(held);
+        let answer = move |path: &str| {
+            if path == "/here" {
+                begun.send(()).unwrap();
+                held.lock().unwrap().recv().unwrap();
+            }
             page(path)
         };
-        let mut server = idle(Limits::default(), &["/not"], answer);
-        let addr = server.listener.local_addr().unwrap();
-        let asked = ["/here", "/here", "/not", "/not"].map(|path| {
-            let mut stream = connect(addr);
-            stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
-            accept_all(&mut server, 1);
-            let connection = server.connections.last_mut().unwrap();
-            while matches!(connection.state, State::Asking(_)) {
-                connection.go_on();
-            }
-            stream
-        });
-        server.answer_some();
-        server.answer_some();
-        drop(server);
-        assert_eq!(order, ["/not", "/not", "/here", "/here"]);
-        drop(asked);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let limits = Limits { time: Duration::from_secs(600), ..Limits::default() };
+        let server = HttpServer::start("http-test", listener, limits, &["/not"], || {}, answer).unwrap();
+        let mut waiting = [connect(addr), connect(addr)];
+        for stream in &mut waiting {
+            stream.write_all(b"GET /here HTTP/1.1\r\n\r\n").unwrap();
+        }
+        begins.recv().unwrap();
+        for _ in 0..3 {
+            assert!(ask(addr, b"GET /not HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 503 "));
+        }
+        assert!(begins.try_recv().is_err(), "one at a time");
+        let_go.send(()).unwrap();
+        begins.recv().unwrap();
+        assert!(ask(addr, b"GET /not HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 503 "));
+        let_go.send(()).unwrap();
+        for stream in &mut waiting {
+            assert!(rest(stream).ends_with("a body\n"));
+        }
+        server.stop();
     }
 }

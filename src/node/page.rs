@@ -1,5 +1,5 @@
-//! What others may ask about the node by HTTP: `/metrics`, `/healthz` and `/readyz`. Answered on the thread of the HTTP
-//! server, from what all cores share; the control core alone is asked, and not waited for beyond a moment.
+//! What others may ask about the node by HTTP: `/metrics`, `/healthz` and `/readyz`. Answered on the threads of the HTTP
+//! server, from what all cores share; for `/metrics` alone the control core is asked, and not waited for beyond a moment.
 //!
 //! The two probes tell the truth, with one line that says why not. Alive: every executor turns, and the log takes writes or
 //! may again; else a restart is what helps. Ready: messages are taken.

@@ -232,7 +232,8 @@ fn live(
         census,
         created,
     });
-    let executors = start(&placement, writer, shards, spin, &heartbeats)?;
+    let turning = Turning { usable: usable_cores(), spin };
+    let executors = start(&placement, writer, shards, &turning, &heartbeats)?;
     tracing::info!(
         listen = %config.net.listen, ms = started.elapsed().as_millis() as u64,
         writer_core = placement.writer, shard_cores = ?placement.shards, "ready"
@@ -281,25 +282,33 @@ struct Executor {
     alive: flume::Receiver<()>,
 }
 
+/// What is the same for all executors.
+struct Turning {
+    /// Cores that the process may run on.
+    usable: Vec<usize>,
+    /// Time for which one looks for work before it parks.
+    spin: Duration,
+}
+
 /// Starts an executor a core and waits until each is ready: the writer first, sockets last.
 fn start(
     placement: &Placement,
     writer: WriterParts,
     shards: Vec<ShardParts>,
-    spin: Duration,
+    turning: &Turning,
     heartbeats: &Arc<Heartbeats>,
 ) -> Result<Vec<Executor>, NodeError> {
     let mut executors = Vec::new();
     let mut writer = Some(writer);
     if placement.writer_has_its_own() {
         let parts = writer.take().expect("not used yet");
-        executors.push(spawn(heartbeats.heart(0), spin, move |ready| async move {
+        executors.push(spawn(heartbeats.heart(0), turning, move |ready| async move {
             writer_core::run(parts, ready).await.map(|()| Vec::new())
         })?);
     }
     for parts in shards {
         let writer = if placement.shares_writer_core(parts.shard) { writer.take() } else { None };
-        executors.push(spawn(heartbeats.heart(executors.len()), spin, move |ready| async move {
+        executors.push(spawn(heartbeats.heart(executors.len()), turning, move |ready| async move {
             let Some(writer) = writer else { return shard_core::run(parts, ready).await };
             // One executor for both: the rings work within a core, too.
             let (opened, is_open) = flume::bounded(1);
@@ -316,7 +325,7 @@ fn start(
 
 fn spawn<F>(
     heart: Heart,
-    spin: Duration,
+    turning: &Turning,
     body: impl FnOnce(Box<dyn FnOnce()>) -> F + Send + 'static,
 ) -> Result<Executor, NodeError>
 where
@@ -329,10 +338,15 @@ where
     let builder = LocalExecutorBuilder::new(glommio::Placement::Fixed(core))
         .name(&format!("kerolox-{}", role.replace(' ', "-")))
         .io_memory(memlock::IO_MEMORY_LEN)
-        .spin_before_park(spin);
+        .spin_before_park(turning.spin);
+    let usable = turning.usable.clone();
     let handle = builder
         .spawn(move || async move {
             let _alive = alive_tx;
+            // Those that the process was started with: a thread that is pinned may still have workers elsewhere.
+            if let Err(error) = io::keep_kernel_workers_to(&usable) {
+                tracing::info!(%error, "io_uring's workers run on every core of the control group: Linux 5.14 keeps them to fewer");
+            }
             // The first timer of a process is slow; better now than in a message's way.
             io::sleep(Duration::from_millis(1)).await;
             let beats = glommio::spawn_local(heart.run());
@@ -583,7 +597,8 @@ mod tests {
     fn an_executor_that_has_come_to_its_end_is_not_waited_for() {
         let core = usable_cores()[0];
         let heartbeats = Heartbeats::new(&Placement { writer: core, shards: vec![core] });
-        let executor = spawn(heartbeats.heart(0), Duration::ZERO, |ready| async move {
+        let turning = Turning { usable: vec![core], spin: Duration::ZERO };
+        let executor = spawn(heartbeats.heart(0), &turning, |ready| async move {
             ready();
             Ok(Vec::new())
         });

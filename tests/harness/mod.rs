@@ -7,6 +7,7 @@
 #![allow(dead_code, reason = "shared by test crates, none of which uses everything")]
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +21,8 @@ use bytes::BytesMut;
 use kerolox::format::record::RecordView;
 use kerolox::wire::code::{request, response};
 use kerolox::wire::{Command, HeaderType, VERSION_5, encode_request, first_frame};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tempfile::TempDir;
 
 /// How long a loaded machine may take to start a node.
@@ -32,6 +34,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// Both ways to write a header; every row of the tests is run with each.
 pub const HEADER_TYPES: [HeaderType; 2] = [HeaderType::Json, HeaderType::Rocketmq];
+
+/// Says that `test` is left out, and why: the machine forbids what it needs. Past the capture of what tests print.
+pub fn skipped(test: &str, why: impl Display) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+}
 
 /// `kerolox verify` finds nothing in a store that no node uses but what is in quarantine.
 pub fn assert_verified(root: &Path) {
@@ -133,6 +140,21 @@ impl Node {
     /// Process id, for those who look at memory or threads.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Limits the files that it may write to `len` bytes; `None` lifts the limit.
+    ///
+    /// # Errors
+    /// The machine does not let this process set it.
+    pub fn limit_files(&self, len: Option<u64>) -> Result<(), String> {
+        let pid = Pid::from_raw(self.pid() as i32).expect("the node has a pid");
+        // That of the node, too: only who is privileged may raise it.
+        let maximum = getrlimit(Resource::Fsize).maximum;
+        match prlimit(Some(pid), Resource::Fsize, Rlimit { current: len.or(maximum), maximum }) {
+            Ok(_) => Ok(()),
+            Err(error @ (Errno::PERM | Errno::NOSYS)) => Err(format!("prlimit of RLIMIT_FSIZE is refused: {error}")),
+            Err(error) => panic!("the limit of file sizes can be set: {error}"),
+        }
     }
 
     /// Bytes of memory of its own: the page cache and mapped files do not count.
