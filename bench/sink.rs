@@ -66,7 +66,7 @@ pub struct Args {
     /// Core to run on [default: any]
     #[arg(long, value_name = "N")]
     core: Option<usize>,
-    /// Decode each header whole before it is answered: JSON by a common library, a send's fields as what they are
+    /// Decode each header whole before it is answered: a send's fields as what they are
     #[arg(long)]
     decode: bool,
     /// End with the process that started it

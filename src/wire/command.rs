@@ -60,8 +60,7 @@ const LANGUAGES: [(Language, &str); 14] = [
 ];
 
 impl Language {
-    /// [`Language::Unknown`] for a name that is not in the list.
-    pub fn from_name(name: &str) -> Language {
+    pub(super) fn from_name(name: &str) -> Language {
         LANGUAGES.iter().find(|(_, known)| *known == name).map_or(Language::Unknown, |(language, _)| *language)
     }
 
@@ -117,10 +116,10 @@ pub struct ExtFields<'a> {
 pub(super) const EXT_COUNT_MAX: usize = 1024;
 
 impl<'a> ExtFields<'a> {
-    /// False, and nothing added, if there are 1,024 already, the most that a header may have.
+    /// False, and nothing added, if there are [`EXT_COUNT_MAX`] already.
     #[inline(always)]
     #[must_use]
-    pub fn push(&mut self, name: Cow<'a, str>, value: Cow<'a, str>) -> bool {
+    pub(super) fn push(&mut self, name: Cow<'a, str>, value: Cow<'a, str>) -> bool {
         if self.pairs.len() >= EXT_COUNT_MAX {
             return false;
         }
