@@ -14,8 +14,6 @@ use crate::config::{Config, Source};
 use crate::io;
 use crate::tuning::settings::memlock;
 
-/// glommio registers its buffers in three sizes of pieces.
-const IO_MEMORY_FACTOR: u64 = 3;
 /// The least that is worth having for frames on their way: one of the greatest size.
 const FRAMES_LEN_MIN: u64 = 16 << 20;
 
@@ -139,7 +137,7 @@ pub fn fit(
     limit: &MemoryLimit,
     executors: usize,
 ) -> Result<(Config, Vec<String>), String> {
-    let fixed = executors as u64 * IO_MEMORY_FACTOR * memlock::IO_MEMORY_LEN as u64
+    let fixed = executors as u64 * memlock::IO_MEMORY_LEN as u64
         + if append == io::AppendMode::Dma { io::LOG_TAIL_LEN } else { 0 };
     let (puts, frames) = (config.limits.put_inflight_bytes, config.limits.frame_bytes_in_progress);
     let share = limit.len / 2;
@@ -276,12 +274,12 @@ mod tests {
     #[test]
     fn defaults_shrink_with_a_notice_until_nothing_useful_is_left() {
         assert_eq!(fitted("", 8 * GIB), Ok((64 * MIB, 512 * MIB, 0)));
-        assert_eq!(fitted("", GIB), Ok((64 * MIB, 442 * MIB, 1)));
-        assert_eq!(fitted("", 128 * MIB), Ok((29 * MIB / 2, 87 * MIB / 2, 2)));
-        let why = fitted("", 48 * MIB).unwrap_err();
-        assert!(why.contains("half of the 48 MiB that /sys/fs/cgroup/x/memory.max allows"), "{why}");
+        assert_eq!(fitted("", GIB), Ok((64 * MIB, 446 * MIB, 1)));
+        assert_eq!(fitted("", 128 * MIB), Ok((31 * MIB / 2, 93 * MIB / 2, 2)));
+        let why = fitted("", 40 * MIB).unwrap_err();
+        assert!(why.contains("half of the 40 MiB that /sys/fs/cgroup/x/memory.max allows"), "{why}");
         // The newest part of the log is kept in memory then.
-        assert_eq!(fitted_for(io::AppendMode::Dma, "", GIB), Ok((64 * MIB, 378 * MIB, 1)));
+        assert_eq!(fitted_for(io::AppendMode::Dma, "", GIB), Ok((64 * MIB, 382 * MIB, 1)));
     }
 
     #[test]
@@ -292,6 +290,6 @@ mod tests {
         assert!(why.contains("limits.frame_bytes_in_progress = 314572800") && why.contains("MemoryMax="), "{why}");
         let puts = "limits.put_inflight_bytes = \"256MiB\"\n";
         assert!(fitted(puts, 512 * MIB).is_err());
-        assert_eq!(fitted(puts, GIB), Ok((256 * MIB, 250 * MIB, 1)));
+        assert_eq!(fitted(puts, GIB), Ok((256 * MIB, 254 * MIB, 1)));
     }
 }
