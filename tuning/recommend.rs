@@ -223,7 +223,7 @@ impl Plan<'_> {
         let meeting: Vec<_> = ways.iter().filter(meets).filter(|way| !(calm && way.spins)).collect();
         let by_mean = |a: &&&SyncWay, b: &&&SyncWay| a.group.flush.mean.total_cmp(&b.group.flush.mean);
         let Some(best) = meeting.iter().min_by(by_mean) else { return Err(forbids) };
-        let usual = model::usual_sync_append(self.probe.site.cores);
+        let usual = model::usual_sync_append(self.probe.site.cores, self.probe.site.direct);
         let plain = meeting.iter().filter(|way| way.curve.append == usual).min_by(by_mean);
         let taken = plain.filter(|plain| model::keeps_default(plain.group.flush.mean, best.group.flush.mean));
         Ok(self.sync_advice(taken.unwrap_or(best), best))

@@ -57,18 +57,24 @@ pub(super) fn run(args: Args) -> ExitCode {
 fn print(config: &Config) -> io::Result<()> {
     let mut out = io::stdout().lock();
     config.settings().iter().try_for_each(|setting| writeln!(out, "{setting}"))?;
-    // Settings for another host's cores come to nothing here.
-    let Ok(placement) = Placement::here(&config.cores) else { return Ok(()) };
+    let placement = match (Placement::here(&config.cores), config.store.append) {
+        (Ok(placement), _) => placement,
+        (Err(why), AppendMode::Auto) => return writeln!(out, "# store.append: not known here: {why}"),
+        // Settings for another host's cores: an explicit mode asks for none.
+        (Err(_), _) => Placement { writer: 0, shards: vec![0] },
+    };
     let append = node::append_mode(config, &placement);
     if config.store.append == AppendMode::Auto {
-        let executors =
-            if placement.writer_has_its_own() { "an executor of its own" } else { "one executor with a shard" };
+        let executors = match placement.writer_has_its_own() {
+            true => "has an executor of its own",
+            false => "shares its executor with a shard",
+        };
         let mode = match append {
             Appends::Buffered => "buffered",
             Appends::Mmap => "mmap",
             Appends::Dma => "dma",
         };
-        writeln!(out, "# store.append: {mode}; the writer has {executors} on this host")?;
+        writeln!(out, "# store.append: {mode}; the writer {executors} on the cores that this process may use")?;
     }
     match sync_call(config, append) {
         Some(found) => writeln!(out, "# flush.sync_call: {found}"),

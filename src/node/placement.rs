@@ -4,7 +4,7 @@ use crate::config::CoresConfig;
 use crate::types::ShardId;
 
 /// Cores by role: with one core all roles share an executor, with two as well and the other core is left to the kernel's
-/// part (network, workers of io_uring) and the helper threads; with more the writer has one and the rest are shards. Control
+/// part (network, writing back) and the helper threads; with more the writer has one and the rest are shards. Control
 /// and the index builder run on shard 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {

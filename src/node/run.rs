@@ -87,8 +87,18 @@ fn live(
     let placement = Placement::here(&config.cores).map_err(NodeError::Host)?;
     let shard_count = placement.shards.len();
     let limit = MemoryLimit::of_this_process();
-    let append = append_mode(&config, &placement);
-    let (config, notices) = memory::fit(config, append, &limit, placement.executors()).map_err(NodeError::Host)?;
+    let executors = placement.executors();
+    let mut append = append_mode(&config, &placement);
+    let mut fitted = memory::fit(config.clone(), append, &limit, executors);
+    if fitted.is_err() && config.store.append == AppendMode::Auto && append == io::AppendMode::Dma {
+        // What nobody asked for must not be what does not fit.
+        append = io::AppendMode::Buffered;
+        fitted = memory::fit(config, append, &limit, executors);
+        tracing::warn!(
+            "appends go through the page cache: the memory limit has no room for the newest 64 MiB of the log"
+        );
+    }
+    let (config, notices) = fitted.map_err(NodeError::Host)?;
     notices.iter().for_each(|notice| tracing::warn!("{notice}"));
     checks::host(&config.store.root, &placement, warnings)?;
     let open_files_max = checks::raise_open_files();
@@ -96,7 +106,9 @@ fn live(
     let http = config.metrics.listen.map(|addr| (addr, "metrics.listen; \"off\" does without"));
     let _ports = checks::ports(&[&listen[..], http.as_slice()].concat())?;
     // Before the store is opened, which may take long: those who ask get an answer meanwhile.
-    let quiet_core = placement.quiet_core(&usable_cores());
+    // Who names cores gets the node on these and no others.
+    let is_free = config.cores.writer.is_none() && config.cores.shards.is_none();
+    let quiet_core = placement.quiet_core(&if is_free { usable_cores() } else { Vec::new() });
     let http = http.map(|(addr, key)| serve_pages(addr, key, quiet_core, Arc::clone(pages))).transpose()?;
     let advertised = advertised(&config)?;
 
@@ -236,7 +248,7 @@ fn live(
     let executors = start(&placement, writer, shards, &turning, &heartbeats)?;
     tracing::info!(
         listen = %config.net.listen, ms = started.elapsed().as_millis() as u64,
-        writer_core = placement.writer, shard_cores = ?placement.shards, "ready"
+        writer_core = placement.writer, shard_cores = ?placement.shards, ?append, "ready"
     );
     eprintln!("kerolox: ready on {}, data in {}", config.net.listen, layout.root().display());
 
@@ -458,8 +470,8 @@ pub fn append_mode(config: &Config, placement: &Placement) -> io::AppendMode {
         AppendMode::Buffered => io::AppendMode::Buffered,
         AppendMode::Mmap => io::AppendMode::Mmap,
         AppendMode::Dma => io::AppendMode::Dma,
-        // A write into the page cache is handed to a worker of the kernel: beside a writer with a core of its own the copy
-        // runs in parallel, but where the writer shares its core the hand-over costs more (docs/PERFORMANCE.md).
+        // A write into the page cache is handed to a worker of the kernel; where the writer shares its core with a shard that
+        // costs more than it does beside a writer with a core of its own (measured: docs/PERFORMANCE.md).
         AppendMode::Auto if config.flush.mode.is_sync() && !placement.writer_has_its_own() => io::AppendMode::Dma,
         AppendMode::Auto => io::AppendMode::Buffered,
     }

@@ -27,8 +27,8 @@ impl NodeArgs {
         let set = sched_getaffinity(None);
         let usable = set.map_or(Vec::new(), |set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect());
         // Where the kernel does not tell, one core is there in any case.
-        let (executors, writer) =
-            Placement::choose(&usable, None, None).map_or((1, 0), |placement| (placement.executors(), placement.writer));
+        let (executors, writer) = Placement::choose(&usable, None, None)
+            .map_or((1, 0), |placement| (placement.executors(), placement.writer));
         let executors = self.executors.map_or(executors, usize::from);
         Host::look(&self.sysroot, &self.data, executors, self.writer_core.unwrap_or(writer))
     }

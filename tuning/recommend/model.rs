@@ -219,8 +219,8 @@ pub(super) fn loss_window_ms(load: &Load, curve: &Curve, interval_ms: f64) -> f6
 
 /// What the node's "auto" comes to in sync mode: where one executor has all roles, which it has of two cores, writes into the
 /// page cache cost more than any probe of single writes shows (docs/PERFORMANCE.md).
-pub(super) fn usual_sync_append(cores: u32) -> AppendMode {
-    if cores <= 2 { AppendMode::Dma } else { AppendMode::Buffered }
+pub(super) fn usual_sync_append(cores: u32, has_direct: bool) -> AppendMode {
+    if cores <= 2 && has_direct { AppendMode::Dma } else { AppendMode::Buffered }
 }
 
 /// Is `a`, which the node has as its default, to be taken instead of `b`? Both in the same unit, less is better.
