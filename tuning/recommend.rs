@@ -10,7 +10,7 @@ mod tests;
 
 use crate::config::FlushMode;
 use crate::io::{AppendMode, SyncCall};
-use crate::tuning::probe::{AppendCell, Probe, append_word, call_word};
+use crate::tuning::probe::{AppendCell, Probe, call_word};
 use model::{Curve, Group, Latency, Load, PLANNED_PART, group};
 
 /// Asked for unless somebody says otherwise.
@@ -246,7 +246,7 @@ impl Plan<'_> {
         lines.push(line(
             "store",
             "append",
-            quoted(append_word(curve.append)),
+            quoted(curve.append.word()),
             format!(
                 "a flush of {} takes {} on average, p99 {}: {than}",
                 len_word(batch_len),
@@ -342,7 +342,7 @@ impl Plan<'_> {
             ms(nearest.p99),
             ms(self.request.p99_ms * 1000.0),
             ms(cell.times.p99_us),
-            append_word(cell.append),
+            cell.append.word(),
             ms(Latency::of_hop(&self.probe.hop, *spins).p99),
             (nearest.p99 / 1000.0).ceil(),
         );
@@ -390,17 +390,13 @@ impl Plan<'_> {
         let than = if cell.append == best.append {
             "the quickest way here".to_owned()
         } else {
-            format!(
-                "the default; {} would take {}, which is no clear gain",
-                append_word(best.append),
-                ms(best.times.mean_us)
-            )
+            format!("the default; {} would take {}, which is no clear gain", best.append.word(), ms(best.times.mean_us))
         };
         let mut lines = vec![self.root()];
         lines.push(line(
             "store",
             "append",
-            quoted(append_word(cell.append)),
+            quoted(cell.append.word()),
             format!(
                 "an append of {} while the log is flushed takes {} on average, p99 {}: {than}",
                 len_word(cell.len as f64),
@@ -614,5 +610,5 @@ fn duration_word(seconds: f64) -> String {
 
 fn way_word(curve: &Curve) -> String {
     let blocks = if curve.zeroed { "zeroed" } else { "unwritten" };
-    format!("{} with {} into {blocks} blocks", append_word(curve.append), call_word(curve.sync_call))
+    format!("{} with {} into {blocks} blocks", curve.append.word(), call_word(curve.sync_call))
 }

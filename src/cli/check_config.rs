@@ -57,24 +57,18 @@ pub(super) fn run(args: Args) -> ExitCode {
 fn print(config: &Config) -> io::Result<()> {
     let mut out = io::stdout().lock();
     config.settings().iter().try_for_each(|setting| writeln!(out, "{setting}"))?;
-    let placement = match (Placement::here(&config.cores), config.store.append) {
-        (Ok(placement), _) => placement,
-        (Err(why), AppendMode::Auto) => return writeln!(out, "# store.append: not known here: {why}"),
-        // Settings for another host's cores: an explicit mode asks for none.
-        (Err(_), _) => Placement { writer: 0, shards: vec![0] },
-    };
-    let append = node::append_mode(config, &placement);
-    if config.store.append == AppendMode::Auto {
-        let executors = match placement.writer_has_its_own() {
-            true => "has an executor of its own",
-            false => "shares its executor with a shard",
-        };
-        let mode = match append {
-            Appends::Buffered => "buffered",
-            Appends::Mmap => "mmap",
-            Appends::Dma => "dma",
-        };
-        writeln!(out, "# store.append: {mode}; the writer {executors} on the cores that this process may use")?;
+    let placement = Placement::here(&config.cores);
+    let is_apart = placement.as_ref().is_ok_and(Placement::writer_has_its_own);
+    let append = node::append_mode(config, is_apart);
+    match placement {
+        _ if config.store.append != AppendMode::Auto => {}
+        // Settings for another host's cores.
+        Err(why) => return writeln!(out, "# store.append: not known here: {why}"),
+        Ok(_) => {
+            let executor = if is_apart { "has an executor of its own" } else { "shares its executor with a shard" };
+            let mode = append.word();
+            writeln!(out, "# store.append: {mode}; the writer {executor} on the cores that this process may use")?;
+        }
     }
     match sync_call(config, append) {
         Some(found) => writeln!(out, "# flush.sync_call: {found}"),

@@ -33,6 +33,17 @@ pub enum AppendMode {
     Dma,
 }
 
+impl AppendMode {
+    /// The word that the settings have for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            AppendMode::Buffered => "buffered",
+            AppendMode::Mmap => "mmap",
+            AppendMode::Dma => "dma",
+        }
+    }
+}
+
 /// Which call brings a batch onto stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncCall {

@@ -197,16 +197,11 @@ impl Running {
         sheet.put(&m::DISK_FULL, &[], u64::from(shared.disk_full().is_some()));
         let settings = &shared.settings;
         let mode = if settings.flush == FlushMode::Sync { "sync" } else { "async" };
-        let append = match settings.append {
-            io::AppendMode::Buffered => "buffered",
-            io::AppendMode::Mmap => "mmap",
-            io::AppendMode::Dma => "dma",
-        };
         let sync_call = match settings.sync_call {
             Some(io::SyncCall::ODsync) => "o_dsync",
             Some(io::SyncCall::Fdatasync) | None => "fdatasync",
         };
-        sheet.put(&m::FLUSH_POLICY, &[mode, append, sync_call], 1);
+        sheet.put(&m::FLUSH_POLICY, &[mode, settings.append.word(), sync_call], 1);
         let directory = self.directory.load();
         sheet.put(&m::TOPIC_NUMBER, &[], directory.topics.len() as u64);
         sheet.put(&m::GROUP_NUMBER, &[], directory.groups.len() as u64);

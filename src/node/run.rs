@@ -87,18 +87,7 @@ fn live(
     let placement = Placement::here(&config.cores).map_err(NodeError::Host)?;
     let shard_count = placement.shards.len();
     let limit = MemoryLimit::of_this_process();
-    let executors = placement.executors();
-    let mut append = append_mode(&config, &placement);
-    let mut fitted = memory::fit(config.clone(), append, &limit, executors);
-    if fitted.is_err() && config.store.append == AppendMode::Auto && append == io::AppendMode::Dma {
-        // What nobody asked for must not be what does not fit.
-        append = io::AppendMode::Buffered;
-        fitted = memory::fit(config, append, &limit, executors);
-        tracing::warn!(
-            "appends go through the page cache: the memory limit has no room for the newest 64 MiB of the log"
-        );
-    }
-    let (config, notices) = fitted.map_err(NodeError::Host)?;
+    let (config, append, notices) = fitted(config, &placement, &limit).map_err(NodeError::Host)?;
     notices.iter().for_each(|notice| tracing::warn!("{notice}"));
     checks::host(&config.store.root, &placement, warnings)?;
     let open_files_max = checks::raise_open_files();
@@ -464,15 +453,39 @@ fn first_outside_address() -> Option<IpAddr> {
     (!ip.is_unspecified()).then_some(ip)
 }
 
-/// How records get into the log with these settings on such a placement.
-pub fn append_mode(config: &Config, placement: &Placement) -> io::AppendMode {
+/// The settings made to fit into the memory that there is, how records get into the log with them, and what to tell of both.
+///
+/// # Errors
+/// As [`memory::fit`].
+fn fitted(
+    config: Config,
+    placement: &Placement,
+    limit: &MemoryLimit,
+) -> Result<(Config, io::AppendMode, Vec<String>), String> {
+    let (append, executors) = (append_mode(&config, placement.writer_has_its_own()), placement.executors());
+    let may_give_way = config.store.append == AppendMode::Auto && append == io::AppendMode::Dma;
+    match memory::fit(config.clone(), append, limit, executors) {
+        Ok((config, notices)) => Ok((config, append, notices)),
+        // What nobody asked for must not be what does not fit.
+        Err(_) if may_give_way => {
+            let (config, mut notices) = memory::fit(config, io::AppendMode::Buffered, limit, executors)?;
+            notices
+                .push("appends go through the page cache: the newest 64 MiB of the log do not fit into memory".into());
+            Ok((config, io::AppendMode::Buffered, notices))
+        }
+        Err(why) => Err(why),
+    }
+}
+
+/// How records get into the log with these settings. `is_apart`: the writer has an executor of its own.
+pub fn append_mode(config: &Config, is_apart: bool) -> io::AppendMode {
     match config.store.append {
         AppendMode::Buffered => io::AppendMode::Buffered,
         AppendMode::Mmap => io::AppendMode::Mmap,
         AppendMode::Dma => io::AppendMode::Dma,
         // A write into the page cache is handed to a worker of the kernel; where the writer shares its core with a shard that
         // costs more than it does beside a writer with a core of its own (measured: docs/PERFORMANCE.md).
-        AppendMode::Auto if config.flush.mode.is_sync() && !placement.writer_has_its_own() => io::AppendMode::Dma,
+        AppendMode::Auto if config.flush.mode.is_sync() && !is_apart => io::AppendMode::Dma,
         AppendMode::Auto => io::AppendMode::Buffered,
     }
 }
@@ -592,17 +605,31 @@ fn load_kv_config(layout: &store::Layout) -> Result<KvConfig, NodeError> {
 mod tests {
     use super::*;
 
+    fn mode(text: &str, shards: &[usize], len: u64) -> Result<(io::AppendMode, usize), String> {
+        let config = Config::from_text("k.toml".as_ref(), text, Default::default()).unwrap();
+        let placement = Placement { writer: 0, shards: shards.to_vec() };
+        let limit = MemoryLimit { len, file: None };
+        fitted(config, &placement, &limit).map(|(_, append, notices)| (append, notices.len()))
+    }
+
     #[test]
     fn auto_appends_past_the_page_cache_where_a_sync_writer_shares_its_executor() {
-        let mode = |text: &str, shards: Vec<usize>| {
-            let config = Config::from_text("k.toml".as_ref(), text, Default::default()).unwrap();
-            append_mode(&config, &Placement { writer: 0, shards })
-        };
-        assert_eq!(mode("flush.mode = \"sync\"\n", vec![0]), io::AppendMode::Dma);
-        assert_eq!(mode("flush.mode = \"sync\"\n", vec![0, 1]), io::AppendMode::Dma);
-        assert_eq!(mode("flush.mode = \"sync\"\n", vec![1, 2]), io::AppendMode::Buffered);
-        assert_eq!(mode("", vec![0]), io::AppendMode::Buffered);
-        assert_eq!(mode("flush.mode = \"sync\"\nstore.append = \"mmap\"\n", vec![0]), io::AppendMode::Mmap);
+        let mode = |text, shards: &[usize]| mode(text, shards, 8 << 30).unwrap().0;
+        assert_eq!(mode("flush.mode = \"sync\"\n", &[0]), io::AppendMode::Dma);
+        assert_eq!(mode("flush.mode = \"sync\"\n", &[0, 1]), io::AppendMode::Dma);
+        assert_eq!(mode("flush.mode = \"sync\"\n", &[1, 2]), io::AppendMode::Buffered);
+        assert_eq!(mode("", &[0]), io::AppendMode::Buffered);
+        assert_eq!(mode("flush.mode = \"sync\"\nstore.append = \"mmap\"\n", &[0]), io::AppendMode::Mmap);
+    }
+
+    #[test]
+    fn auto_gives_way_where_the_tail_in_memory_does_not_fit_and_a_set_mode_is_refused() {
+        let (auto, set) = ("flush.mode = \"sync\"\n", "flush.mode = \"sync\"\nstore.append = \"dma\"\n");
+        let narrow = 128 << 20;
+        let (append, notices) = mode(auto, &[0], narrow).unwrap();
+        assert!(append == io::AppendMode::Buffered && notices > 0, "{append:?} {notices}");
+        assert!(mode(set, &[0], narrow).is_err());
+        assert_eq!(mode(set, &[0], 8 << 30), Ok((io::AppendMode::Dma, 0)));
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl SyncRecord {
     pub fn load(layout: &Layout, append: AppendMode) -> io::Result<Option<SyncRecord>> {
         let found = read_if_present(&layout.sync_call())?;
         let record: Option<SyncRecord> = found.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        Ok(record.filter(|record| record.append == append_word(append) && record.call().is_some()))
+        Ok(record.filter(|record| record.append == append.word() && record.call().is_some()))
     }
 
     fn call(&self) -> Option<SyncCall> {
@@ -84,7 +84,7 @@ fn find(layout: &Layout, append: AppendMode) -> io::Result<SyncCall> {
     let times = time_sync_calls(&layout.sync_probe(), append == AppendMode::Dma)?;
     let call = if times.o_dsync_us <= times.fdatasync_us { SyncCall::ODsync } else { SyncCall::Fdatasync };
     let record = SyncRecord {
-        append: append_word(append).to_owned(),
+        append: append.word().to_owned(),
         sync_call: call_word(call).to_owned(),
         o_dsync_us: times.o_dsync_us,
         fdatasync_us: times.fdatasync_us,
@@ -94,14 +94,6 @@ fn find(layout: &Layout, append: AppendMode) -> io::Result<SyncCall> {
     tracing::info!(path = %path.display(), "sync call measured: {record}");
     replace_keeping_old(&path, &serde_json::to_vec_pretty(&record).expect("plain values serialise"))?;
     Ok(call)
-}
-
-fn append_word(append: AppendMode) -> &'static str {
-    match append {
-        AppendMode::Buffered => "buffered",
-        AppendMode::Mmap => "mmap",
-        AppendMode::Dma => "dma",
-    }
 }
 
 fn call_word(call: SyncCall) -> &'static str {

@@ -141,15 +141,6 @@ enum CallWord {
     Fdatasync,
 }
 
-/// The word that the settings have for an append mode.
-pub fn append_word(append: AppendMode) -> &'static str {
-    match append {
-        AppendMode::Buffered => "buffered",
-        AppendMode::Mmap => "mmap",
-        AppendMode::Dma => "dma",
-    }
-}
-
 /// The word that the settings have for a sync call.
 pub fn call_word(call: SyncCall) -> &'static str {
     match call {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::result::{Aside, FlushCell, Probe, Times, append_word, call_word};
+use super::result::{Aside, FlushCell, Probe, Times, call_word};
 use crate::io::{AppendMode, SyncCall};
 
 /// All figures.
@@ -50,7 +50,7 @@ fn write(out: &mut String, probe: &Probe) -> std::fmt::Result {
                     continue;
                 }
                 let blocks = if zeroed { "zeroed" } else { "unwritten" };
-                write!(out, "{:<9}{:<11}{blocks:<11}", append_word(append), call_word(call))?;
+                write!(out, "{:<9}{:<11}{blocks:<11}", append.word(), call_word(call))?;
                 for cell in row {
                     let text = cell.map_or_else(
                         || "not measured".to_owned(),
@@ -74,7 +74,7 @@ fn write(out: &mut String, probe: &Probe) -> std::fmt::Result {
             "{waiters:>5} waiters  {:>24}  {:>9.0} msg/s  by {} with {}",
             three(&best.times),
             best.messages_per_s(),
-            append_word(best.append),
+            best.append.word(),
             call_word(best.sync_call)
         )?;
     }
@@ -87,7 +87,7 @@ fn write(out: &mut String, probe: &Probe) -> std::fmt::Result {
         writeln!(
             out,
             "{:<9}{:>24}  {:>6.0} µs of processor time a MiB",
-            append_word(cell.append),
+            cell.append.word(),
             three(&cell.times),
             cell.cpu_us_per_mib
         )?;
@@ -97,7 +97,7 @@ fn write(out: &mut String, probe: &Probe) -> std::fmt::Result {
     writeln!(out, "\nCommit log files of {} MiB", segments.len >> 20)?;
     for (what, rates) in [("write", &segments.write), ("read", &segments.read)] {
         let rates: Vec<_> =
-            rates.iter().map(|one| format!("{:.0} MiB/s {}", one.mib_per_s, append_word(one.append))).collect();
+            rates.iter().map(|one| format!("{:.0} MiB/s {}", one.mib_per_s, one.append.word())).collect();
         writeln!(out, "{what:<17} {}", rates.join(", "))?;
     }
     let mut aside = |what: &str, aside: &Aside| {
@@ -124,7 +124,7 @@ fn write(out: &mut String, probe: &Probe) -> std::fmt::Result {
             "\nOne record of 4 KiB on stable storage: p50 {} µs, p99 {} µs, by {} with {} into {} blocks",
             best.times.p50_us,
             best.times.p99_us,
-            append_word(best.append),
+            best.append.word(),
             call_word(best.sync_call),
             if best.zeroed { "zeroed" } else { "unwritten" }
         )?;
