@@ -419,7 +419,7 @@ fn join(executors: Vec<Executor>, began: Instant) -> Result<Vec<Arc<SharedMap>>,
     Ok(index_files)
 }
 
-/// Starts the thread that serves metrics and probes: away from the writer's core, and behind the executor of its own.
+/// Starts the threads that serve metrics and probes, on `core` and behind an executor that has it too.
 fn serve_pages(addr: SocketAddr, key: &'static str, core: usize, pages: Arc<Pages>) -> Result<HttpServer, NodeError> {
     let prepare = move || settle(core, Nice::Yes);
     let listener = TcpListener::bind(addr).map_err(|source| NodeError::Port(PortTaken { addr, source }, key))?;
