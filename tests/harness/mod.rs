@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command as Program, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -23,6 +23,7 @@ use kerolox::wire::code::{request, response};
 use kerolox::wire::{Command, HeaderType, VERSION_5, encode_request, first_frame};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 /// How long a loaded machine may take to start a node.
@@ -296,7 +297,10 @@ pub fn free_address() -> SocketAddr {
     loop {
         let port = FIRST + start.wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        if TcpListener::bind(address).is_ok() {
+        // Without SO_REUSEADDR, which the standard library sets: where connections of an earlier process linger (TIME_WAIT), a
+        // listener of another kind than theirs is refused.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        if socket.bind(&address.into()).is_ok() {
             return address;
         }
     }
