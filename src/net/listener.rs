@@ -24,11 +24,12 @@ const ACCEPTS_A_TURN: u32 = 16;
 pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
     rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
+    // Connections of a broker that was here before may lie in TIME_WAIT: those of a Java broker, which shares no ports, would
+    // keep this one from starting for a minute. And for our own connections, which inherit it, refused ones too: while one
+    // of them lies there, the probe of the next start can bind all the same. Against a listener it helps nobody.
+    socket.set_reuse_address(true)?;
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG_LEN)?;
-    // For the connections, which inherit it, refused ones too: while one of them lies in TIME_WAIT, the probe of the next
-    // start can bind all the same. Against this listener itself it helps no probe.
-    socket.set_reuse_address(true)?;
     // SAFETY: the descriptor is an open listening socket, and nobody else owns it.
     Ok(unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) })
 }
@@ -72,5 +73,32 @@ pub async fn serve(listener: TcpListener, hub: Rc<Hub>, service: Rc<dyn Service>
             accepts = 0;
             super::pause().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net;
+
+    use super::*;
+    use crate::io::test_executor::on_executor;
+
+    #[test]
+    fn a_port_on_which_another_brokers_connections_linger_is_free_and_a_taken_one_is_not() {
+        // As Java's does: SO_REUSEADDR, no SO_REUSEPORT, and the server closes first.
+        let before = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = before.local_addr().unwrap();
+        let mut client = net::TcpStream::connect(addr).unwrap();
+        let (taken, lingering) = on_executor(async move {
+            drop(before.accept().unwrap());
+            assert_eq!(client.read(&mut [0]).unwrap(), 0);
+            drop(client);
+            let taken = listen(addr).map(drop);
+            drop(before);
+            (taken, listen(addr).map(drop))
+        });
+        assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        lingering.unwrap();
     }
 }
