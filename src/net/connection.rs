@@ -30,6 +30,8 @@ const KEPT_BUFFER_LEN: usize = 256 * 1024;
 const UNFINISHED_LEN_FREE: usize = 64 * 1024;
 /// How often they look whether there is room again.
 const UNFINISHED_RETRY: Duration = Duration::from_millis(10);
+/// Frames of one read that count as arrived at the same moment.
+const FRAMES_A_CLOCK: usize = 8;
 /// How often a connection looks whether the service has room again.
 const ROOM_RETRY: Duration = Duration::from_millis(1);
 
@@ -165,12 +167,16 @@ impl Connection {
 
     /// Serves the whole frames at the start of `bytes`, as long as the peer takes its answers. Returns how much was used.
     fn serve(self: &Rc<Self>, bytes: &[u8], service: &dyn Service) -> Result<usize, crate::wire::FrameError> {
-        let mut used = 0;
+        let (mut used, mut count) = (0, 0_usize);
         while self.unsent() <= UNSENT_LEN_SOFT
             && !self.full.get()
             && self.open.get()
             && let Some(bounds) = first_frame(&bytes[used..])?
         {
+            if count.is_multiple_of(FRAMES_A_CLOCK) {
+                service.arriving();
+            }
+            count += 1;
             let frame = &bytes[used..used + bounds.total_len];
             self.full.set(service.frame(self, frame, &bounds) == Room::Full);
             used += bounds.total_len;

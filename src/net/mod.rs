@@ -42,6 +42,9 @@ pub enum Room {
 
 /// Answers frames. Lives on the shard core of its connections.
 pub trait Service {
+    /// The frames that come before the next call have arrived now, or a few of them ago: clocks cost more than some frames.
+    fn arriving(&self);
+
     /// One whole frame has arrived. Answers go through the connection, now or later.
     fn frame(&self, connection: &Rc<Connection>, frame: &[u8], bounds: &FrameBounds) -> Room;
 

@@ -181,6 +181,7 @@ pub async fn run(parts: ShardParts, ready: impl FnOnce()) -> Result<Vec<Arc<Shar
         control: control.clone(),
         broker,
         builder: OnceCell::new(),
+        frames_came: Cell::new(moment()),
         armed: Cell::new(None),
         hold_changed: LocalWake::default(),
         trims: Rc::clone(&trims),
@@ -290,6 +291,8 @@ struct ShardCore {
     control: Option<Rc<ControlCore>>,
     broker: Rc<ShardBroker>,
     builder: OnceCell<Rc<Builder>>,
+    /// When the frames that are served now came.
+    frames_came: Cell<Moment>,
     /// When the timer of held pulls is set for.
     armed: Cell<Option<Timestamp>>,
     hold_changed: LocalWake,
@@ -298,6 +301,10 @@ struct ShardCore {
 }
 
 impl Service for ShardCore {
+    fn arriving(&self) {
+        self.frames_came.set(moment());
+    }
+
     fn frame(&self, connection: &Rc<Connection>, frame: &[u8], bounds: &FrameBounds) -> Room {
         let command = match Command::decode(frame, bounds) {
             Ok(command) => command,
@@ -331,7 +338,7 @@ impl Service for ShardCore {
 
 impl ShardCore {
     fn serve(&self, peer: &Rc<dyn Peer>, frame: &[u8], command: &Command<'_>) -> Room {
-        let now = moment();
+        let now = self.frames_came.get();
         match self.broker.handle(peer, command, now, false) {
             Verdict::Done => self.arm(),
             Verdict::Later(work) => spawn_all(vec![work]),

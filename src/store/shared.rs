@@ -27,6 +27,24 @@ pub enum FlushMode {
     Sync,
 }
 
+impl FlushMode {
+    /// The word that the settings have for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            FlushMode::Async => "async",
+            FlushMode::Sync => "sync",
+        }
+    }
+}
+
+/// How messages reach stable storage, in the words of the settings `flush.mode`, `store.append` and `flush.sync_call`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushPolicy {
+    pub mode: &'static str,
+    pub append: &'static str,
+    pub sync_call: &'static str,
+}
+
 /// How long the writer's newest turn took, in µs: what a refused client is told, to see where the time goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageTimes {
@@ -147,6 +165,7 @@ pub struct StoreSettings {
     pub root: PathBuf,
     /// Written into every record and message id; what clients dial for a lookup by id.
     pub store_host: SocketAddr,
+    /// `dma`: what opening the store makes `buffered` of where the file system has no direct I/O.
     pub append: AppendMode,
     /// None: what a probe finds faster, which opening the store fills in.
     pub sync_call: Option<SyncCall>,
@@ -179,6 +198,14 @@ pub struct StoreSettings {
     pub read: ReadSettings,
     /// What a recovery checks of each record.
     pub checksums: Checksums,
+}
+
+impl StoreSettings {
+    /// How messages reach stable storage. Of an opened store what really happens, not what was asked for.
+    pub fn flush_policy(&self) -> FlushPolicy {
+        let sync_call = self.sync_call.unwrap_or(SyncCall::Fdatasync);
+        FlushPolicy { mode: self.flush.word(), append: self.append.word(), sync_call: sync_call.word() }
+    }
 }
 
 /// How much one read gives, and what it may cost. Defaults are Java's.
@@ -245,15 +272,18 @@ pub struct Shared {
     /// Bytes of records that builders of consume queues were told of, and of those that they have built.
     dispatched_len: AtomicU64,
     built_len: AtomicU64,
+    /// Something that [`Health`] tells has been so since the start; never taken back. Until then nobody looks at each, which
+    /// every put would have to do.
+    was_troubled: AtomicBool,
     poison: OnceLock<Poison>,
     doubt: OnceLock<Doubt>,
     /// Builders that cannot go on (their disk is full): no puts until all can.
     builders_stuck: AtomicU32,
     /// Why the disk is too full to take messages, if it is. By the control core.
     disk_full: ArcSwapOption<String>,
-    /// Grows whenever somebody needs all consume queues on stable storage.
     /// Why the next segment cannot be made, if so.
     no_segment: ArcSwapOption<String>,
+    /// Grows whenever somebody needs all consume queues on stable storage.
     queue_syncs_asked: AtomicU64,
     stopping: AtomicBool,
     /// Files and folders that the closing of the store has come to.
@@ -295,6 +325,7 @@ impl Shared {
             turn_since_ms: AtomicU64::new(0),
             dispatched_len: AtomicU64::new(0),
             built_len: AtomicU64::new(0),
+            was_troubled: AtomicBool::new(false),
             poison: OnceLock::new(),
             doubt: OnceLock::new(),
             builders_stuck: AtomicU32::new(0),
@@ -438,6 +469,12 @@ impl Shared {
     /// The first reason stays: what fails later follows from it.
     pub fn set_poison(&self, poison: Poison) {
         let _ = self.poison.set(poison);
+        self.note_trouble();
+    }
+
+    /// After whatever [`Health`] tells has become so.
+    fn note_trouble(&self) {
+        self.was_troubled.store(true, Ordering::Release);
     }
 
     /// Says that a consume queue or index lacks something that only the next start can give it. The kernel tells of a failed
@@ -451,6 +488,7 @@ impl Shared {
             "derived data is in doubt; the next start completes it from the log"
         );
         let _ = self.doubt.set(doubt);
+        self.note_trouble();
     }
 
     pub fn doubt(&self) -> Option<&Doubt> {
@@ -460,6 +498,7 @@ impl Shared {
     /// One more builder cannot go on.
     pub fn builder_stuck(&self) {
         self.builders_stuck.fetch_add(1, Ordering::AcqRel);
+        self.note_trouble();
     }
 
     /// One that was stuck goes on.
@@ -470,7 +509,11 @@ impl Shared {
     /// Says that the disk is too full to take messages, and why; or that it is not. By the control core (and the start)
     /// alone.
     pub fn set_disk_full(&self, why: Option<String>) {
+        let is_so = why.is_some();
         self.disk_full.store(why.map(Arc::new));
+        if is_so {
+            self.note_trouble();
+        }
     }
 
     /// Why the disk is too full to take messages, if it is.
@@ -480,7 +523,11 @@ impl Shared {
 
     /// Says why the next segment cannot be made, or that it is. By the writer core alone.
     pub fn set_no_segment(&self, why: Option<String>) {
+        let is_so = why.is_some();
         self.no_segment.store(why.map(Arc::new));
+        if is_so {
+            self.note_trouble();
+        }
     }
 
     /// Asks every shard to bring its consume queues onto stable storage at its next look at them.
@@ -495,6 +542,7 @@ impl Shared {
 
     pub fn stop_puts(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.note_trouble();
     }
 
     /// While this grows, the closing of the store gets on.
@@ -508,7 +556,9 @@ impl Shared {
 
     /// Whether puts are taken now; what cannot mend itself comes first.
     pub fn health(&self) -> Health<'_> {
-        if let Some(poison) = self.poison.get() {
+        if !self.was_troubled.load(Ordering::Acquire) {
+            Health::Ok
+        } else if let Some(poison) = self.poison.get() {
             Health::Poisoned(poison)
         } else if let Some(why) = self.disk_full() {
             Health::DiskFull(why)
