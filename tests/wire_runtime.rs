@@ -28,6 +28,7 @@ const KEYS: &str = "brokerVersionDesc brokerVersion putTps getTotalTps getFoundT
     putMessageSizeTotal putMessageAverageSize putMessageEntireTimeMax getMessageEntireTimeMax putMessageFailedTimes \
     putLatency99 putLatency999 remainTransientStoreBufferNumbs runtime brokerActive timerReadBehind timerOffsetBehind \
     timerCongestNum timerEnqueueTps timerDequeueTps keroloxHealth keroloxHealthReason keroloxFlushMode \
+    keroloxAppendMode keroloxSyncCall keroloxVersion \
     keroloxFlushedOffset keroloxUnflushedBytes keroloxUnflushedMs";
 
 fn runtime_info(client: &mut Client) -> Table {
@@ -52,7 +53,14 @@ fn read_as_exporter(table: &Table, root: &str) {
     let missing: Vec<_> = keys.iter().filter(|key| !table.contains_key(**key)).collect();
     assert!(missing.is_empty(), "missing: {missing:?}");
     let texts = ["brokerVersionDesc", "commitLogDirCapacity", "putMessageDistributeTime", "runtime", "brokerActive"];
-    let ours = ["keroloxHealth", "keroloxHealthReason", "keroloxFlushMode"];
+    let ours = [
+        "keroloxHealth",
+        "keroloxHealthReason",
+        "keroloxFlushMode",
+        "keroloxAppendMode",
+        "keroloxSyncCall",
+        "keroloxVersion",
+    ];
     let lens = ["remainHowManyDataToFlush", "remainHowManyDataToCommit"];
     for key in keys {
         if key.ends_with("Tps") && !key.starts_with("timer") {
@@ -168,6 +176,19 @@ fn on_a_sync_node_nothing_is_at_risk_once_it_is_answered() {
 }
 
 #[test]
+fn it_tells_how_messages_reach_the_disk() {
+    for (append, sync_call) in
+        [("buffered", "fdatasync"), ("buffered", "o_dsync"), ("mmap", "fdatasync"), ("dma", "o_dsync")]
+    {
+        let (mode, call) = (format!("\"{append}\""), format!("\"{sync_call}\""));
+        let node = Node::with(&[("store.append", mode.as_str()), ("flush.sync_call", call.as_str())]);
+        let table = runtime_info(&mut node.client(HEADER_TYPES[0]));
+        assert_eq!((table["keroloxAppendMode"].as_str(), table["keroloxSyncCall"].as_str()), (append, sync_call));
+        assert_eq!(table["keroloxVersion"], env!("CARGO_PKG_VERSION"));
+    }
+}
+
+#[test]
 fn oneway_gets_no_answer_and_every_shard_answers() {
     let node = Node::start();
     for _ in 0..4 {
@@ -193,6 +214,7 @@ fn status_shows_it_to_people_and_scripts() {
     assert_eq!(first[..2], ["health ok", "flush mode async"], "{shown}");
     assert!(first[2].starts_with("at risk "), "{shown}");
     assert!(shown.contains("puts                 1, failed 0"), "{shown}");
+    assert!(shown.contains("append, sync call    buffered, "), "{shown}");
     let told: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
     assert_eq!(told["putMessageTimesTotal"], "1");
 }

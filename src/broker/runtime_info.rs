@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Profile;
 use crate::metrics::{Counters, PUT_CLASSES, TrafficTotals};
-use crate::store::{FlushMode, Health, LossWindow};
+use crate::store::{FlushPolicy, Health, LossWindow};
 use crate::types::{DiskUsage, PhyOffset, Timestamp};
 
 /// Windows of the rates, in ms.
@@ -125,7 +125,7 @@ pub type LevelState = (i32, u64, u64);
 /// Everything that the table tells, gathered at one moment.
 pub struct RuntimeInfo<'a> {
     pub profile: Profile,
-    pub flush: FlushMode,
+    pub flush: FlushPolicy,
     pub health: Health<'a>,
     pub totals: &'a TrafficTotals,
     pub history: &'a History,
@@ -266,7 +266,10 @@ impl RuntimeInfo<'_> {
     fn put_own(&self, put: &mut impl FnMut(&str, String)) {
         put("keroloxHealth", self.health.word().into());
         put("keroloxHealthReason", self.health.to_string());
-        put("keroloxFlushMode", if self.flush == FlushMode::Sync { "sync" } else { "async" }.into());
+        put("keroloxVersion", env!("CARGO_PKG_VERSION").into());
+        put("keroloxFlushMode", self.flush.mode.into());
+        put("keroloxAppendMode", self.flush.append.into());
+        put("keroloxSyncCall", self.flush.sync_call.into());
         put("keroloxFlushedOffset", self.flushed.0.to_string());
         put("keroloxConfirmOffset", self.confirm.0.to_string());
         put("keroloxUnflushedBytes", self.loss_window.len.to_string());

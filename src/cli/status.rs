@@ -57,7 +57,8 @@ fn rows(table: &BTreeMap<String, String>) -> Vec<(&'static str, String)> {
         ("health", text("keroloxHealth")),
         ("flush mode", text("keroloxFlushMode")),
         ("at risk", both("keroloxUnflushedBytes", " bytes, oldest ", "keroloxUnflushedMs").map(|text| text + " ms")),
-        ("version", text("brokerVersionDesc")),
+        ("append, sync call", both("keroloxAppendMode", ", ", "keroloxSyncCall")),
+        ("version", both("keroloxVersion", ", speaks as ", "brokerVersionDesc").or_else(|| text("brokerVersionDesc"))),
         ("running", text("runtime").map(|text| text.trim_matches(['[', ']']).trim().to_owned())),
         ("log", both("commitLogMinOffset", " to ", "commitLogMaxOffset")),
         ("flushed to", text("keroloxFlushedOffset")),
@@ -87,11 +88,21 @@ mod tests {
         let told = [
             ("keroloxHealth", "ok"),
             ("keroloxFlushMode", "async"),
+            ("keroloxAppendMode", "buffered"),
+            ("keroloxSyncCall", "fdatasync"),
             ("keroloxUnflushedBytes", "4096"),
             ("keroloxUnflushedMs", "120"),
+            ("keroloxVersion", "0.1.0"),
+            ("brokerVersionDesc", "V5_3_3"),
         ];
-        let expected = [("health", "ok"), ("flush mode", "async"), ("at risk", "4096 bytes, oldest 120 ms")]
-            .map(|(a, b)| (a, b.to_owned()));
+        let expected = [
+            ("health", "ok"),
+            ("flush mode", "async"),
+            ("at risk", "4096 bytes, oldest 120 ms"),
+            ("append, sync call", "buffered, fdatasync"),
+            ("version", "0.1.0, speaks as V5_3_3"),
+        ]
+        .map(|(a, b)| (a, b.to_owned()));
         assert_eq!(rows(&table(&told)), expected);
     }
 

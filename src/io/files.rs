@@ -42,6 +42,32 @@ fn write_zeros(file: &File, path: &Path, len: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Can the file be written past the page cache? Blocking.
+///
+/// # Errors
+/// It is not there, or the file system says something else than yes or no.
+pub fn knows_direct(path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::OpenOptionsExt;
+    #[cfg(test)]
+    if super::tap::simulated().is_some() {
+        return Ok(true);
+    }
+    if takes_direct_in_vain(path)? {
+        return Ok(false);
+    }
+    match fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path) {
+        Ok(_) => Ok(true),
+        // EINVAL, from the flag.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Is the file on a tmpfs, which takes O_DIRECT and does nothing with it?
+pub(super) fn takes_direct_in_vain(path: &Path) -> io::Result<bool> {
+    Ok(rustix::fs::statfs(path)?.f_type == libc::TMPFS_MAGIC)
+}
+
 /// Sees to it that the first block of a file is a written one, not only reserved; what it holds stays. Files that are
 /// written past the page cache need it: glommio reads that block to find out whether the device can be polled for
 /// completions, and believes it can if no device was asked. Reads and writes of the file would then fail.

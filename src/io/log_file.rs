@@ -53,6 +53,16 @@ pub enum SyncCall {
     Fdatasync,
 }
 
+impl SyncCall {
+    /// The word that the settings have for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            SyncCall::ODsync => "o_dsync",
+            SyncCall::Fdatasync => "fdatasync",
+        }
+    }
+}
+
 /// One segment, open for appending. Its blocks are reserved, so a write never runs out of space.
 pub struct LogFile {
     start: PhyOffset,

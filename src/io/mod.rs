@@ -34,7 +34,8 @@ pub use blocking::{Blocking, Job};
 pub use clock::{now, sleep, steady_ms, steady_us, utc_offset_s, within, yield_if_due};
 pub use disk::{remove_if_present, sync_folder as fsync_dir};
 pub use files::{
-    create_full_length, disk_usage, read_if_present, read_tail, replace_keeping_old, write_first_block, written_ranges,
+    create_full_length, disk_usage, knows_direct, read_if_present, read_tail, replace_keeping_old, write_first_block,
+    written_ranges,
 };
 pub use guard::BrokenMap;
 pub use kernel_workers::keep_kernel_workers_to;

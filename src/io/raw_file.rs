@@ -100,8 +100,7 @@ impl RawFile {
         if super::tap::simulated().is_some() {
             return RawFile::open(path, durable).await;
         }
-        // tmpfs takes the flag and does nothing with it.
-        if rustix::fs::statfs(path)?.f_type == libc::TMPFS_MAGIC {
+        if super::files::takes_direct_in_vain(path)? {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let mut options = OpenOptions::new();

@@ -332,7 +332,7 @@ impl ControlCore {
         let (at_ms, (boot, boot_ms)) = (io::steady_ms(), self.boot);
         RuntimeInfo {
             profile: self.profile,
-            flush: shared.settings.flush,
+            flush: shared.settings.flush_policy(),
             health: shared.health(),
             totals: &shared.traffic_totals(),
             history: &self.history.borrow(),

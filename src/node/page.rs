@@ -22,7 +22,7 @@ use crate::io;
 use crate::metrics::catalogue as m;
 use crate::metrics::{CONTENT_TYPE, ClassTotals, Counters, MessageType, OTHER, Requests, Sheet, Traffic, Value};
 use crate::net::{NetLimits, Page};
-use crate::store::{FlushMode, Health, Layout, Opening, Shared};
+use crate::store::{FlushPolicy, Health, Layout, Opening, Shared};
 
 /// How long a page waits for the control core.
 const CENSUS_WAIT: Duration = Duration::from_millis(250);
@@ -195,13 +195,8 @@ impl Running {
         }
         sheet.put(&m::BROKER_PERMISSION, &[], if health.takes_puts() { 6 } else { 4 });
         sheet.put(&m::DISK_FULL, &[], u64::from(shared.disk_full().is_some()));
-        let settings = &shared.settings;
-        let mode = if settings.flush == FlushMode::Sync { "sync" } else { "async" };
-        let sync_call = match settings.sync_call {
-            Some(io::SyncCall::ODsync) => "o_dsync",
-            Some(io::SyncCall::Fdatasync) | None => "fdatasync",
-        };
-        sheet.put(&m::FLUSH_POLICY, &[mode, settings.append.word(), sync_call], 1);
+        let FlushPolicy { mode, append, sync_call } = shared.settings.flush_policy();
+        sheet.put(&m::FLUSH_POLICY, &[mode, append, sync_call], 1);
         let directory = self.directory.load();
         sheet.put(&m::TOPIC_NUMBER, &[], directory.topics.len() as u64);
         sheet.put(&m::GROUP_NUMBER, &[], directory.groups.len() as u64);

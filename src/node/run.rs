@@ -235,9 +235,11 @@ fn live(
     });
     let turning = Turning { usable: usable_cores(), spin };
     let executors = start(&placement, writer, shards, &turning, &heartbeats)?;
+    let policy = shared.settings.flush_policy();
     tracing::info!(
         listen = %config.net.listen, ms = started.elapsed().as_millis() as u64,
-        writer_core = placement.writer, shard_cores = ?placement.shards, ?append, "ready"
+        writer_core = placement.writer, shard_cores = ?placement.shards,
+        flush = policy.mode, append = policy.append, sync_call = policy.sync_call, "ready"
     );
     eprintln!("kerolox: ready on {}, data in {}", config.net.listen, layout.root().display());
 
@@ -346,7 +348,7 @@ where
             let _alive = alive_tx;
             // Those that the process was started with: a thread that is pinned may still have workers elsewhere.
             if let Err(error) = io::keep_kernel_workers_to(&usable) {
-                tracing::info!(%error, "io_uring's workers run on every core of the control group: Linux 5.14 keeps them to fewer");
+                tracing::info!(%error, "io_uring's workers cannot be kept to this process's cores, as Linux 5.14 and later can");
             }
             // The first timer of a process is slow; better now than in a message's way.
             io::sleep(Duration::from_millis(1)).await;

@@ -67,7 +67,8 @@ pub use reader::{Found, GetResult, GetStatus, QueryResult, ShardStore};
 pub use rebuild::{RebuildPlan, Rebuilt, rebuild};
 pub use scans::Reader;
 pub use shared::{
-    Doubt, FlushMode, Health, LossWindow, Poison, PutFlush, ReadSettings, Shared, StageTimes, StoreSettings,
+    Doubt, FlushMode, FlushPolicy, Health, LossWindow, Poison, PutFlush, ReadSettings, Shared, StageTimes,
+    StoreSettings,
 };
 pub use submit::{
     LocalWake, Message, PutOutcome, PutRefusal, PutStatus, PutTimes, ReplyBatch, SubmitBatch, Submitter, TagsRule,

@@ -27,11 +27,14 @@ use crate::format::checkpoint::Checkpoint;
 use crate::format::config_files::TopicsFile;
 use crate::format::{names, record};
 use crate::io::{
-    Segment, SegmentSet, SharedMap, StoreLock, disk, fsync_dir, over_faults, read_if_present, remove_if_present,
-    replace_keeping_old,
+    AppendMode, Segment, SegmentSet, SharedMap, StoreLock, create_full_length, disk, fsync_dir, knows_direct,
+    over_faults, read_if_present, remove_if_present, replace_keeping_old,
 };
 use crate::log::QueueCounters;
 use crate::types::{PhyOffset, Timestamp};
+
+/// Of the file that a new store asks the file system with: a page.
+const PROBE_LEN: u64 = 4096;
 
 /// A store ready for the cores.
 pub struct OpenedStore {
@@ -131,8 +134,9 @@ pub(super) fn open_locked(
     // leaves behind that is a tail, in whatever order its sectors came to the disk (rule R2).
     let progress = Progress { flushed: recovered.end.0, stored_at: recovered.last_stored_at.0, clean: None };
     progress.save(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
-    let sync_call = sync_call::choose(&layout, settings.append, settings.sync_call);
-    let settings = StoreSettings { sync_call: Some(sync_call), ..settings };
+    let append = append_mode_here(&layout, settings.append, &set);
+    let sync_call = sync_call::choose(&layout, append, settings.sync_call);
+    let settings = StoreSettings { append, sync_call: Some(sync_call), ..settings };
     let mut shared = Shared::new(settings, set, recovered.end, memory_len);
     shared.damaged = DamagedRegions::new(&quarantined, shared.segments.min());
     shared.counters.damaged_regions.add(shared.damaged.count() as u64);
@@ -157,6 +161,39 @@ pub(super) fn open_locked(
         births,
         checkpoint,
     })
+}
+
+/// The append mode that was asked for, but `buffered` for `dma` where the file system knows no access past the page cache.
+fn append_mode_here(layout: &Layout, asked: AppendMode, segments: &SegmentSet) -> AppendMode {
+    if asked != AppendMode::Dma {
+        return asked;
+    }
+    // A new store has no segment yet.
+    let probe = segments.all().is_empty().then(|| layout.sync_probe());
+    let path = probe.clone().unwrap_or_else(|| layout.segment(segments.min()));
+    let known = || {
+        if let Some(probe) = &probe {
+            create_full_length(probe, PROBE_LEN)?;
+        }
+        knows_direct(&path)
+    };
+    let known = known();
+    let removed = probe.as_deref().map_or(Ok(()), remove_if_present);
+    match known.and_then(|known| removed.map(|()| known)) {
+        Ok(false) => {
+            tracing::warn!(
+                path = %path.display(),
+                "this file system has no direct I/O: store.append = \"dma\" (or what \"auto\" came to) becomes \"buffered\""
+            );
+            AppendMode::Buffered
+        }
+        Ok(true) => AppendMode::Dma,
+        Err(error) => {
+            // Whoever opens the log for the writer will be told the same, or is not hindered.
+            tracing::warn!(path = %path.display(), %error, "whether this file system has direct I/O cannot be found out");
+            AppendMode::Dma
+        }
+    }
 }
 
 /// What is known before anything of the store is looked at.

@@ -1,5 +1,5 @@
 //! `kerolox/sync_call`: which call brings a batch onto stable storage faster here, as a probe found it at the first start
-//! in this append mode. Ours alone (rule R18); delete it to have it measured again.
+//! in each append mode: a JSON list of records, the newest last. Ours alone (rule R18); delete it to have it measured again.
 
 use std::fmt;
 use std::io;
@@ -34,13 +34,20 @@ impl SyncRecord {
     /// # Errors
     /// The file is there and cannot be read.
     pub fn load(layout: &Layout, append: AppendMode) -> io::Result<Option<SyncRecord>> {
-        let found = read_if_present(&layout.sync_call())?;
-        let record: Option<SyncRecord> = found.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        Ok(record.filter(|record| record.append == append.word() && record.call().is_some()))
+        let known = SyncRecord::load_all(layout)?;
+        Ok(known.into_iter().rev().find(|record| record.append == append.word() && record.call().is_some()))
+    }
+
+    /// Those that can be read.
+    fn load_all(layout: &Layout) -> io::Result<Vec<SyncRecord>> {
+        let Some(bytes) = read_if_present(&layout.sync_call())? else { return Ok(Vec::new()) };
+        // Before there was a list it was the one record of the append mode last used.
+        let one = || serde_json::from_slice(&bytes).map(|record| vec![record]);
+        Ok(serde_json::from_slice(&bytes).or_else(|_| one()).unwrap_or_default())
     }
 
     fn call(&self) -> Option<SyncCall> {
-        [SyncCall::ODsync, SyncCall::Fdatasync].into_iter().find(|call| call_word(*call) == self.sync_call)
+        [SyncCall::ODsync, SyncCall::Fdatasync].into_iter().find(|call| call.word() == self.sync_call)
     }
 }
 
@@ -85,22 +92,18 @@ fn find(layout: &Layout, append: AppendMode) -> io::Result<SyncCall> {
     let call = if times.o_dsync_us <= times.fdatasync_us { SyncCall::ODsync } else { SyncCall::Fdatasync };
     let record = SyncRecord {
         append: append.word().to_owned(),
-        sync_call: call_word(call).to_owned(),
+        sync_call: call.word().to_owned(),
         o_dsync_us: times.o_dsync_us,
         fdatasync_us: times.fdatasync_us,
         writes: times.writes,
         at: now().0,
     };
     tracing::info!(path = %path.display(), "sync call measured: {record}");
-    replace_keeping_old(&path, &serde_json::to_vec_pretty(&record).expect("plain values serialise"))?;
+    let mut all = SyncRecord::load_all(layout)?;
+    all.retain(|known| known.append != record.append);
+    all.push(record);
+    replace_keeping_old(&path, &serde_json::to_vec_pretty(&all).expect("plain values serialise"))?;
     Ok(call)
-}
-
-fn call_word(call: SyncCall) -> &'static str {
-    match call {
-        SyncCall::ODsync => "o_dsync",
-        SyncCall::Fdatasync => "fdatasync",
-    }
 }
 
 #[cfg(test)]
@@ -128,13 +131,35 @@ mod tests {
     }
 
     #[test]
-    fn another_append_mode_or_an_unreadable_record_is_measured_again() {
+    fn each_append_mode_is_measured_once() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
         choose(&layout, AppendMode::Buffered, None);
+        let buffered = SyncRecord::load(&layout, AppendMode::Buffered).unwrap();
         assert_eq!(SyncRecord::load(&layout, AppendMode::Dma).unwrap(), None);
         choose(&layout, AppendMode::Dma, None);
-        assert_eq!(SyncRecord::load(&layout, AppendMode::Dma).unwrap().unwrap().append, "dma");
+        let dma = SyncRecord::load(&layout, AppendMode::Dma).unwrap();
+        assert_eq!(dma.as_ref().unwrap().append, "dma");
+        let bytes = fs::read(layout.sync_call()).unwrap();
+        // Back and forth: neither is looked for again, whose times might be others.
+        for (append, record) in [(AppendMode::Buffered, &buffered), (AppendMode::Dma, &dma)] {
+            choose(&layout, append, None);
+            assert_eq!(SyncRecord::load(&layout, append).unwrap(), *record);
+        }
+        assert_eq!(fs::read(layout.sync_call()).unwrap(), bytes);
+        // The form of earlier versions: one record, of the mode that was used last.
+        fs::write(layout.sync_call(), serde_json::to_vec(&dma).unwrap()).unwrap();
+        assert_eq!(SyncRecord::load(&layout, AppendMode::Dma).unwrap(), dma);
+        choose(&layout, AppendMode::Buffered, None);
+        assert_eq!(SyncRecord::load(&layout, AppendMode::Dma).unwrap(), dma);
+        assert!(SyncRecord::load(&layout, AppendMode::Buffered).unwrap().is_some());
+    }
+
+    #[test]
+    fn an_unreadable_record_is_measured_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        choose(&layout, AppendMode::Dma, None);
         for broken in [
             "",
             "{",

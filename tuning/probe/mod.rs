@@ -26,7 +26,7 @@ use crate::io::{AppendMode, LockError, ProbeFile, StoreLock, now};
 use curve::Kind;
 
 pub use result::{
-    AppendCell, Aside, Bandwidth, DEFAULT_FILE, FlushCell, GroupCell, Hop, LoadError, Probe, Segments, Times, call_word,
+    AppendCell, Aside, Bandwidth, DEFAULT_FILE, FlushCell, GroupCell, Hop, LoadError, Probe, Segments, Times,
 };
 use run::{Run, doing};
 use scratch::Scratch;

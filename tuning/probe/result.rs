@@ -141,14 +141,6 @@ enum CallWord {
     Fdatasync,
 }
 
-/// The word that the settings have for a sync call.
-pub fn call_word(call: SyncCall) -> &'static str {
-    match call {
-        SyncCall::ODsync => "o_dsync",
-        SyncCall::Fdatasync => "fdatasync",
-    }
-}
-
 impl Times {
     /// Nothing if there are no samples.
     pub fn of(samples: &[Duration]) -> Option<Times> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::result::{Aside, FlushCell, Probe, Times, call_word};
+use super::result::{Aside, FlushCell, Probe, Times};
 use crate::io::{AppendMode, SyncCall};
 
 /// All figures.
@@ -50,7 +50,7 @@ fn write(out: &mut String, probe: &Probe) -> std::fmt::Result {
                     continue;
                 }
                 let blocks = if zeroed { "zeroed" } else { "unwritten" };
-                write!(out, "{:<9}{:<11}{blocks:<11}", append.word(), call_word(call))?;
+                write!(out, "{:<9}{:<11}{blocks:<11}", append.word(), call.word())?;
                 for cell in row {
                     let text = cell.map_or_else(
                         || "not measured".to_owned(),
@@ -75,7 +75,7 @@ fn write(out: &mut String, probe: &Probe) -> std::fmt::Result {
             three(&best.times),
             best.messages_per_s(),
             best.append.word(),
-            call_word(best.sync_call)
+            best.sync_call.word()
         )?;
     }
 
@@ -125,7 +125,7 @@ fn write(out: &mut String, probe: &Probe) -> std::fmt::Result {
             best.times.p50_us,
             best.times.p99_us,
             best.append.word(),
-            call_word(best.sync_call),
+            best.sync_call.word(),
             if best.zeroed { "zeroed" } else { "unwritten" }
         )?;
     }

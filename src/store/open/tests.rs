@@ -177,6 +177,31 @@ fn a_new_store_has_a_checkpoint_before_its_first_message() {
 }
 
 #[test]
+fn dma_becomes_buffered_where_the_file_system_has_no_direct_access() {
+    // A new store, and one that has a segment.
+    for (count, in_memory) in [(0, true), (3, true), (0, false), (3, false)] {
+        let mut store = if in_memory { TestStore::in_memory() } else { TestStore::new() };
+        store.settings.append = AppendMode::Dma;
+        store.settings.sync_call = None;
+        for _ in 0..count {
+            store.put("Direct", 0, 10);
+        }
+        let opened = store.open().unwrap();
+        // tmpfs takes the flag and does nothing with it.
+        let is_direct = rustix::fs::statfs(store.root()).unwrap().f_type != libc::TMPFS_MAGIC;
+        let expected = if is_direct { AppendMode::Dma } else { AppendMode::Buffered };
+        assert_eq!(opened.shared.settings.flush_policy().append, expected.word());
+        assert_eq!(
+            opened.shared.tail.is_some(),
+            is_direct,
+            "the log's end is in memory where the page cache has it not"
+        );
+        assert!(crate::store::SyncRecord::load(&store.layout(), expected).unwrap().is_some());
+        assert!(!store.layout().sync_probe().exists());
+    }
+}
+
+#[test]
 fn a_checkpoint_that_is_missing_short_or_zero_costs_time_and_no_message() {
     let damage: [fn(&std::path::Path); 5] = [
         |path| fs::remove_file(path).unwrap(),
