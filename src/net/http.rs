@@ -4,8 +4,8 @@
 //! which is what is asked then. They wait, and cost nothing while nobody asks. A connection carries one request
 //! and is closed behind the answer.
 //!
-//! Bounded: so many connections ([`Limits`]; the oldest silent one gives way to one more, so that these shut nobody out),
-//! so many bytes of a request, so much time for each.
+//! Bounded: so many connections ([`Limits`]; to one more gives way who has hung up, else the oldest silent one, so that
+//! these shut nobody out), so many bytes of a request, so much time for each.
 //!
 //! Some pages wait for an executor. Those that must not wait for them are made on the thread of the sockets, all others one at
 //! a time on a second one; who asks for one of these meanwhile waits among the connections.
@@ -323,12 +323,16 @@ impl<A: Fn(&str) -> Option<Page>> Server<A> {
 }
 
 impl<A> Server<A> {
-    /// Closes the oldest connection that says nothing; if all say something, one that has its answer, else the oldest.
+    /// Closes the oldest connection of those that matter least: who waits and has hung up, then who says nothing, then who
+    /// has its answer, then who waits; and last who is being answered or asks for what must not wait.
     fn make_room(&mut self) {
-        let rank = |connection: &Connection| match connection.state {
-            State::Asking(_) => 0,
-            State::Leaving => 1,
-            State::Asked(_) | State::Making(_) | State::Answering(..) => 2,
+        let rank = |connection: &Connection| match &connection.state {
+            State::Asked(request) if self.first.contains(&request.path.as_str()) => 4,
+            State::Asked(_) | State::Making(_) if connection.has_hung_up() => 0,
+            State::Asking(_) => 1,
+            State::Leaving => 2,
+            State::Asked(_) | State::Making(_) => 3,
+            State::Answering(..) => 4,
         };
         // The first of several that are least.
         if let Some((index, _)) = self.connections.iter().enumerate().min_by_key(|(_, connection)| rank(connection)) {
@@ -338,6 +342,14 @@ impl<A> Server<A> {
 }
 
 impl Connection {
+    /// Will the peer send nothing more? It may still want its answer, so this alone is no reason to close.
+    fn has_hung_up(&self) -> bool {
+        match self.stream.peek(&mut [0]) {
+            Ok(len) => len == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock && error.kind() != io::ErrorKind::Interrupted,
+        }
+    }
+
     /// Reads and writes as much as it can without waiting, up to a whole request or answer; false once it is over.
     fn go_on(&mut self) -> bool {
         match self.try_go_on() {
@@ -613,6 +625,51 @@ mod tests {
         assert_eq!(silent.read(&mut [0; 1]).unwrap_or(0), 0, "closed");
         assert!(matches!(server.connections[0].state, State::Answering(..)));
         drop(answered);
+    }
+
+    /// Scrapes that were given up wait for a page that does not come; a probe whose request is still under way outlasts them,
+    /// and one that has asked outlasts scrapes that wait.
+    #[test]
+    fn who_waits_for_a_page_and_has_hung_up_gives_way_first_and_who_must_not_wait_last() {
+        let mut server = idle(Limits { connections: 3, time: Duration::from_secs(600) });
+        server.first = &["/not"];
+        let addr = server.listener.local_addr().unwrap();
+        let asking = |path: &str| {
+            let mut stream = connect(addr);
+            stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+            stream
+        };
+        let until_asked = |server: &mut Server<_>, index: usize| {
+            while matches!(server.connections[index].state, State::Asking(_)) {
+                assert!(server.connections[index].go_on());
+            }
+        };
+        // The server's end of each connection.
+        let has = |server: &Server<fn(&str) -> Option<Page>>, stream: &TcpStream| {
+            let own = stream.local_addr().unwrap();
+            server.connections.iter().any(|connection| connection.stream.peer_addr().unwrap() == own)
+        };
+        let silent = connect(addr);
+        accept_all(&mut server, 1);
+        let (given_up, waiting) = (asking("/here"), asking("/here"));
+        accept_all(&mut server, 2);
+        until_asked(&mut server, 1);
+        until_asked(&mut server, 2);
+        given_up.shutdown(Shutdown::Write).unwrap();
+        while !server.connections[1].has_hung_up() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        server.make_room();
+        assert!(has(&server, &silent) && !has(&server, &given_up) && has(&server, &waiting));
+        server.make_room();
+        assert!(!has(&server, &silent) && has(&server, &waiting), "silent ones next");
+        let probe = asking("/not");
+        accept_all(&mut server, 1);
+        until_asked(&mut server, 1);
+        // The probe is the older one.
+        server.connections.swap(0, 1);
+        server.make_room();
+        assert!(has(&server, &probe) && !has(&server, &waiting));
     }
 
     /// The page that is held up is let go only after what was asked for meanwhile has come.
