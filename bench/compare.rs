@@ -132,9 +132,7 @@ fn rounds(args: &Args, a: &Side, b: &Side) -> Result<Comparison, Stop> {
             turns.reverse();
         }
         for (side, results) in turns {
-            stop::sleep(Duration::from_secs(args.rest));
-            eprintln!("round {round} of {}: {} on {}", args.rounds, side.label(), side.address());
-            match turn(args, side) {
+            match turn(args, side, round) {
                 Ok(result) => results.push(result),
                 Err(stop) => {
                     cut = Some(stop.during(format_args!("round {round}, {}", side.label())));
@@ -166,11 +164,13 @@ fn stopped(finished: impl Display, of: u32) -> String {
     format!("stopped after {finished} of {of} rounds")
 }
 
-/// One broker's turn: started, if there is a command for it, loaded, and stopped.
-fn turn(args: &Args, side: &Side) -> Result<RunResult, Stop> {
+/// One broker's turn, after a rest: started, if there is a command for it, loaded, and stopped.
+fn turn(args: &Args, side: &Side, round: u32) -> Result<RunResult, Stop> {
+    stop::sleep(Duration::from_secs(args.rest));
     if stop::is_wanted() {
         return Err(Stop::from(stop::INTERRUPTED.to_owned()));
     }
+    eprintln!("round {round} of {}: {} on {}", args.rounds, side.label(), side.address());
     let started = side.start()?;
     let target = Target::Broker(side.address().to_owned());
     let plan = args.load.plan(target, side.label(), process_at(side.address()));

@@ -2,8 +2,10 @@
 
 use super::markup::Markup;
 use super::{COLOURS, Kind, PERCENTILES, Run, at, figures, percentile, rate_of};
-use crate::result::Ceiling;
+use crate::result::{Ceiling, RunResult};
 use crate::sink;
+
+const NEVER_SENT: &str = "never sent";
 
 /// Rates, errors and cost of all runs.
 pub fn overview(page: &mut Markup, runs: &[Run]) {
@@ -75,9 +77,10 @@ pub fn latencies(page: &mut Markup, kind: Kind, runs: &[Run]) {
 
 /// What went wrong, by run and kind; nothing if nothing did.
 pub fn errors(page: &mut Markup, runs: &[Run]) {
-    let failed: Vec<&Run> = runs.iter().filter(|run| !run.result.errors.is_empty()).collect();
+    let has_failed = |run: &&Run| !run.result.errors.is_empty() || run.result.never_sent > 0;
+    let failed: Vec<&Run> = runs.iter().filter(has_failed).collect();
     if failed.is_empty() {
-        page.leaf("p", &[], "None: every message was answered with success.");
+        page.leaf("p", &[], "None: every message was sent, and answered with success.");
         return;
     }
     head(page, |page| {
@@ -85,13 +88,15 @@ pub fn errors(page: &mut Markup, runs: &[Run]) {
         page.leaf("th", &[("class", "left")], "what the broker said first");
     });
     for run in failed {
-        let all = run.result.messages + run.result.errors.values().sum::<u64>();
-        for (error, count) in &run.result.errors {
+        let RunResult { errors, never_sent, messages, remarks, .. } = &run.result;
+        let all = messages + errors.values().sum::<u64>() + never_sent;
+        let unsent = (*never_sent > 0).then_some((NEVER_SENT, *never_sent));
+        for (error, count) in errors.iter().map(|(error, count)| (error.as_str(), *count)).chain(unsent) {
             row(page, run);
-            let share = *count as f64 / all.max(1) as f64 * 100.0;
-            page.leaf("td", &[], error).leaf("td", &[], &figures::count(*count));
+            let share = count as f64 / all.max(1) as f64 * 100.0;
+            page.leaf("td", &[], error).leaf("td", &[], &figures::count(count));
             page.leaf("td", &[], &format!("{share:.4} %"));
-            page.leaf("td", &[("class", "said")], run.result.remarks.get(error).map_or("–", String::as_str)).close();
+            page.leaf("td", &[("class", "said")], remarks.get(error).map_or("–", String::as_str)).close();
         }
     }
     page.close().close().close();

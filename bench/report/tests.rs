@@ -107,6 +107,23 @@ fn text_of_a_result_cannot_become_markup() {
 }
 
 #[test]
+fn what_was_never_sent_is_an_error_too() {
+    let errors = |results| {
+        let text = of_runs("Title", Markup::new(), &runs(results));
+        text[text.find("<h2>Errors").unwrap()..].to_owned()
+    };
+    assert!(errors(vec![result("good", 1.0)]).contains("None: every message was sent"));
+    let mut late = result("late", 1.0);
+    late.never_sent = 1000;
+    let text = errors(vec![result("good", 1.0), late]);
+    assert!(!text.contains("None: every"), "{text}");
+    // 3,000 were answered.
+    for wanted in ["never sent", "1,000", "25.0000 %"] {
+        assert!(text.contains(wanted), "{wanted} in {text}");
+    }
+}
+
+#[test]
 fn what_makes_figures_doubtful_stands_at_the_top() {
     let mut bad = result("bad", 1.0);
     bad.errors.insert("2".into(), 7);
