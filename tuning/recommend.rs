@@ -10,7 +10,7 @@ mod tests;
 
 use crate::config::FlushMode;
 use crate::io::{AppendMode, SyncCall};
-use crate::tuning::probe::{AppendCell, Probe, call_word};
+use crate::tuning::probe::{AppendCell, Probe};
 use model::{Curve, Group, Latency, Load, PLANNED_PART, group};
 
 /// Asked for unless somebody says otherwise.
@@ -167,10 +167,10 @@ impl Plan<'_> {
     }
 
     /// Without and, if that is worth a core here, with spinning.
-    fn hops(&self) -> Vec<(Latency, bool)> {
-        let hop = |spins| (Latency::of_hop(&self.probe.hop, spins), spins);
+    fn ways(&self) -> Vec<(Latency, bool)> {
+        let way = |spins| (Latency::of_way(self.probe, spins), spins);
         let may_spin = self.probe.site.cores >= SPIN_CORES_MIN && self.request.rate >= SPIN_RATE_MIN;
-        if may_spin { vec![hop(false), hop(true)] } else { vec![hop(false)] }
+        if may_spin { vec![way(false), way(true)] } else { vec![way(false)] }
     }
 
     fn meets(&self, latency: Latency) -> bool {
@@ -194,8 +194,8 @@ impl Plan<'_> {
                 continue;
             }
             let Some(group) = group(&self.load, &curve) else { continue };
-            for (hop, spins) in self.hops() {
-                ways.push(SyncWay { latency: Latency::sync(hop, &group), curve: curve.clone(), group, spins });
+            for (way, spins) in self.ways() {
+                ways.push(SyncWay { latency: Latency::sync(way, &group), curve: curve.clone(), group, spins });
             }
         }
         let Some(nearest) = ways.iter().min_by(|a, b| a.latency.p99.total_cmp(&b.latency.p99)) else {
@@ -214,7 +214,7 @@ impl Plan<'_> {
             ms(nearest.group.flush.p99),
             len_word(nearest.group.batch * self.load.record_len),
             way_word(&nearest.curve),
-            ms(Latency::of_hop(&self.probe.hop, nearest.spins).p99),
+            ms(Latency::of_way(self.probe, nearest.spins).p99),
             (nearest.latency.p99 / 1000.0).ceil(),
         );
         // Cores that sleep when idle, unless only spinning meets it.
@@ -286,7 +286,7 @@ impl Plan<'_> {
         lines.push(line(
             "flush",
             "sync_call",
-            quoted(call_word(curve.sync_call)),
+            quoted(curve.sync_call.word()),
             match curve.append {
                 AppendMode::Mmap => "all that a mapping knows".to_owned(),
                 _ => "the quicker one at that length; \"auto\" would measure 4 KiB alone".to_owned(),
@@ -306,7 +306,7 @@ impl Plan<'_> {
                 group.flushes_waited(),
                 ms(flush.p99),
                 flush.samples,
-                ms(Latency::of_hop(&self.probe.hop, *spins).p99)
+                ms(Latency::of_way(self.probe, *spins).p99)
             ),
             format!(
                 "at most {:.0} messages a second could be planned for this way",
@@ -328,10 +328,10 @@ impl Plan<'_> {
             ));
         }
         let mut ways = Vec::new();
-        for (hop, spins) in self.hops() {
+        for (way, spins) in self.ways() {
             ways.extend(self.probe.append.iter().map(|cell| {
                 let append = Latency { p50: cell.times.p50_us, p99: cell.times.p99_us };
-                (Latency { p50: hop.p50 + append.p50, p99: hop.p99 + append.p99 }, cell, spins)
+                (Latency { p50: way.p50 + append.p50, p99: way.p99 + append.p99 }, cell, spins)
             }));
         }
         let Some((nearest, cell, spins)) = ways.iter().min_by(|a, b| a.0.p99.total_cmp(&b.0.p99)) else {
@@ -343,7 +343,7 @@ impl Plan<'_> {
             ms(self.request.p99_ms * 1000.0),
             ms(cell.times.p99_us),
             cell.append.word(),
-            ms(Latency::of_hop(&self.probe.hop, *spins).p99),
+            ms(Latency::of_way(self.probe, *spins).p99),
             (nearest.p99 / 1000.0).ceil(),
         );
         let meets = |way: &&(Latency, &AppendCell, bool)| self.meets(way.0);
@@ -438,7 +438,7 @@ impl Plan<'_> {
             "p99 {} = {} (append) + {} (way: loopback, wake-ups and the node's own work)",
             ms(latency.p99),
             ms(cell.times.p99_us),
-            ms(Latency::of_hop(&self.probe.hop, *spins).p99)
+            ms(Latency::of_way(self.probe, *spins).p99)
         )];
         let expected = Expected { p50_us: latency.p50, p99_us: latency.p99, loss };
         self.advice(FlushMode::Async, cell.append, expected, lines, how)
@@ -610,5 +610,5 @@ fn duration_word(seconds: f64) -> String {
 
 fn way_word(curve: &Curve) -> String {
     let blocks = if curve.zeroed { "zeroed" } else { "unwritten" };
-    format!("{} with {} into {blocks} blocks", curve.append.word(), call_word(curve.sync_call))
+    format!("{} with {} into {blocks} blocks", curve.append.word(), curve.sync_call.word())
 }

@@ -57,7 +57,8 @@ impl Site {
             available: usage.available,
             direct: false,
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+            // As the node counts them, whose executors are pinned: a quota of processor time makes no core fewer.
+            cores: core_affinity::get_core_ids().map_or(1, |cores| cores.len() as u32),
             load_percent: (load * 100.0) as u32,
             dir,
         })
