@@ -296,7 +296,8 @@ mod tests {
                 at += len;
                 shown.store(at, Ordering::Release);
             }
-            assert!(writer.spare.len() <= 8, "memory stays bounded: {}", writer.spare.len());
+            // A reader that has lost its core in the middle holds a list of four; one more fell out last.
+            assert!(writer.spare.len() <= 2 * 4 + 1, "memory stays bounded: {}", writer.spare.len());
         });
     }
 }
