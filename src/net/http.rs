@@ -4,8 +4,8 @@
 //! which is what is asked then. They wait, and cost nothing while nobody asks. A connection carries one request
 //! and is closed behind the answer.
 //!
-//! Bounded: so many connections ([`Limits`]; to one more gives way who has hung up, else the oldest silent one, so that
-//! these shut nobody out), so many bytes of a request, so much time for each.
+//! Bounded: so many connections ([`Limits`]; to one more gives way the oldest that is silent or has hung up, so that these
+//! shut nobody out), so many bytes of a request, so much time for each.
 //!
 //! Some pages wait for an executor. Those that must not wait for them are made on the thread of the sockets, all others one at
 //! a time on a second one; who asks for one of these meanwhile waits among the connections.
@@ -323,16 +323,15 @@ impl<A: Fn(&str) -> Option<Page>> Server<A> {
 }
 
 impl<A> Server<A> {
-    /// Closes the oldest connection of those that matter least: who waits and has hung up, then who says nothing, then who
-    /// has its answer, then who waits; and last who is being answered or asks for what must not wait.
+    /// Closes the oldest connection of those that matter least: who says nothing, or waits and has hung up; then who has its
+    /// answer; then who waits or is being answered; and last who asks for what must not wait.
     fn make_room(&mut self) {
         let rank = |connection: &Connection| match &connection.state {
-            State::Asked(request) if self.first.contains(&request.path.as_str()) => 4,
+            State::Asked(request) if self.first.contains(&request.path.as_str()) => 3,
             State::Asked(_) | State::Making(_) if connection.has_hung_up() => 0,
-            State::Asking(_) => 1,
-            State::Leaving => 2,
-            State::Asked(_) | State::Making(_) => 3,
-            State::Answering(..) => 4,
+            State::Asking(_) => 0,
+            State::Leaving => 1,
+            State::Asked(_) | State::Making(_) | State::Answering(..) => 2,
         };
         // The first of several that are least.
         if let Some((index, _)) = self.connections.iter().enumerate().min_by_key(|(_, connection)| rank(connection)) {
@@ -630,7 +629,7 @@ mod tests {
     /// Scrapes that were given up wait for a page that does not come; a probe whose request is still under way outlasts them,
     /// and one that has asked outlasts scrapes that wait.
     #[test]
-    fn who_waits_for_a_page_and_has_hung_up_gives_way_first_and_who_must_not_wait_last() {
+    fn who_has_hung_up_is_as_good_as_silent_and_who_must_not_wait_gives_way_last() {
         let mut server = idle(Limits { connections: 3, time: Duration::from_secs(600) });
         server.first = &["/not"];
         let addr = server.listener.local_addr().unwrap();
@@ -649,14 +648,14 @@ mod tests {
             let own = stream.local_addr().unwrap();
             server.connections.iter().any(|connection| connection.stream.peer_addr().unwrap() == own)
         };
-        let silent = connect(addr);
-        accept_all(&mut server, 1);
         let (given_up, waiting) = (asking("/here"), asking("/here"));
         accept_all(&mut server, 2);
+        until_asked(&mut server, 0);
         until_asked(&mut server, 1);
-        until_asked(&mut server, 2);
+        let silent = connect(addr);
+        accept_all(&mut server, 1);
         given_up.shutdown(Shutdown::Write).unwrap();
-        while !server.connections[1].has_hung_up() {
+        while !server.connections[0].has_hung_up() {
             std::thread::sleep(Duration::from_millis(1));
         }
         server.make_room();

@@ -42,7 +42,8 @@ pub enum Room {
 
 /// Answers frames. Lives on the shard core of its connections.
 pub trait Service {
-    /// The frames that come before the next call have arrived now, or a few of them ago: clocks cost more than some frames.
+    /// Comes before the first of every few frames, which all count as arrived at this moment: looking at clocks for each would
+    /// be a good part of its cost.
     fn arriving(&self);
 
     /// One whole frame has arrived. Answers go through the connection, now or later.
