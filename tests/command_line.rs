@@ -65,7 +65,10 @@ fn check_config_tells_how_records_are_appended_on_this_host() {
     };
     let core = core_affinity::get_core_ids().unwrap_or_default()[0].id;
     let (writer, shards) = (format!("cores.writer={core}"), format!("cores.shards=[{core}]"));
-    assert_eq!(appends(&["flush.mode=sync", &writer, &shards]).as_deref(), Some("dma"));
+    assert_eq!(
+        appends(&["flush.mode=sync", &writer, &shards]).as_deref(),
+        Some("dma (buffered where the file system has no direct I/O)")
+    );
     assert_eq!(appends(&["flush.mode=async", &writer, &shards]).as_deref(), Some("buffered"));
     assert_eq!(appends(&["store.append=mmap", &writer, &shards]), None, "it says so itself");
 }

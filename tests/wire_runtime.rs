@@ -177,11 +177,16 @@ fn on_a_sync_node_nothing_is_at_risk_once_it_is_answered() {
 
 #[test]
 fn it_tells_how_messages_reach_the_disk() {
+    // Of an async node no write waits for the device.
+    let node = Node::with(&[("flush.sync_call", "\"o_dsync\"")]);
+    assert_eq!(runtime_info(&mut node.client(HEADER_TYPES[0]))["keroloxSyncCall"], "fdatasync");
     for (append, sync_call) in
         [("buffered", "fdatasync"), ("buffered", "o_dsync"), ("mmap", "fdatasync"), ("dma", "o_dsync")]
     {
         let (mode, call) = (format!("\"{append}\""), format!("\"{sync_call}\""));
-        let node = Node::with(&[("store.append", mode.as_str()), ("flush.sync_call", call.as_str())]);
+        let settings =
+            [("flush.mode", "\"sync\""), ("store.append", mode.as_str()), ("flush.sync_call", call.as_str())];
+        let node = Node::with(&settings);
         let table = runtime_info(&mut node.client(HEADER_TYPES[0]));
         assert_eq!((table["keroloxAppendMode"].as_str(), table["keroloxSyncCall"].as_str()), (append, sync_call));
         assert_eq!(table["keroloxVersion"], env!("CARGO_PKG_VERSION"));

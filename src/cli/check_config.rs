@@ -67,7 +67,12 @@ fn print(config: &Config) -> io::Result<()> {
         Ok(_) => {
             let executor = if is_apart { "has an executor of its own" } else { "shares its executor with a shard" };
             let mode = append.word();
-            writeln!(out, "# store.append: {mode}; the writer {executor} on the cores that this process may use")?;
+            let unless =
+                if append == Appends::Dma { " (buffered where the file system has no direct I/O)" } else { "" };
+            writeln!(
+                out,
+                "# store.append: {mode}{unless}; the writer {executor} on the cores that this process may use"
+            )?;
         }
     }
     match sync_call(config, append) {

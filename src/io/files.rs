@@ -42,10 +42,10 @@ fn write_zeros(file: &File, path: &Path, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Can the file be written past the page cache? Blocking.
+/// Can this file, or one in this folder, be written past the page cache? Blocking.
 ///
 /// # Errors
-/// It is not there, or the file system says something else than yes or no.
+/// It is not there, or the file system says something else than yes or no; for a folder, it knows no files without names.
 pub fn knows_direct(path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::OpenOptionsExt;
     #[cfg(test)]
@@ -55,7 +55,9 @@ pub fn knows_direct(path: &Path) -> io::Result<bool> {
     if takes_direct_in_vain(path)? {
         return Ok(false);
     }
-    match fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path) {
+    let is_folder = fs::metadata(path)?.is_dir();
+    let flags = libc::O_DIRECT | if is_folder { libc::O_TMPFILE } else { 0 };
+    match fs::OpenOptions::new().read(true).write(is_folder).custom_flags(flags).open(path) {
         Ok(_) => Ok(true),
         // EINVAL, from the flag.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),

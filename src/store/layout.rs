@@ -84,7 +84,7 @@ impl Layout {
         self.own().join("sync_call")
     }
 
-    /// The file that is written to find that out.
+    /// The file that is written to find that out, and gone afterwards.
     pub fn sync_probe(&self) -> PathBuf {
         self.own().join("sync_call.probe")
     }

@@ -27,14 +27,11 @@ use crate::format::checkpoint::Checkpoint;
 use crate::format::config_files::TopicsFile;
 use crate::format::{names, record};
 use crate::io::{
-    AppendMode, Segment, SegmentSet, SharedMap, StoreLock, create_full_length, disk, fsync_dir, knows_direct,
-    over_faults, read_if_present, remove_if_present, replace_keeping_old,
+    AppendMode, Segment, SegmentSet, SharedMap, StoreLock, disk, fsync_dir, knows_direct, over_faults, read_if_present,
+    remove_if_present, replace_keeping_old,
 };
 use crate::log::QueueCounters;
 use crate::types::{PhyOffset, Timestamp};
-
-/// Of the file that a new store asks the file system with: a page.
-const PROBE_LEN: u64 = 4096;
 
 /// A store ready for the cores.
 pub struct OpenedStore {
@@ -168,18 +165,13 @@ fn append_mode_here(layout: &Layout, asked: AppendMode, segments: &SegmentSet) -
     if asked != AppendMode::Dma {
         return asked;
     }
-    // A new store has no segment yet.
-    let probe = segments.all().is_empty().then(|| layout.sync_probe());
-    let path = probe.clone().unwrap_or_else(|| layout.segment(segments.min()));
-    let known = || {
-        if let Some(probe) = &probe {
-            create_full_length(probe, PROBE_LEN)?;
-        }
-        knows_direct(&path)
+    // A new store has no segment yet, and maybe no folder for them, which may be a mount of its own.
+    let path = match segments.all().last() {
+        Some(newest) => newest.path().to_owned(),
+        None => [layout.commitlog(), layout.root().to_owned()].into_iter().find(|dir| dir.exists()).unwrap_or_default(),
     };
-    let known = known();
-    let removed = probe.as_deref().map_or(Ok(()), remove_if_present);
-    match known.and_then(|known| removed.map(|()| known)) {
+    match knows_direct(&path) {
+        Ok(true) => AppendMode::Dma,
         Ok(false) => {
             tracing::warn!(
                 path = %path.display(),
@@ -187,10 +179,9 @@ fn append_mode_here(layout: &Layout, asked: AppendMode, segments: &SegmentSet) -
             );
             AppendMode::Buffered
         }
-        Ok(true) => AppendMode::Dma,
+        // Whoever opens the log for the writer finds out.
         Err(error) => {
-            // Whoever opens the log for the writer will be told the same, or is not hindered.
-            tracing::warn!(path = %path.display(), %error, "whether this file system has direct I/O cannot be found out");
+            tracing::info!(path = %path.display(), %error, "whether this file system has direct I/O is not known yet");
             AppendMode::Dma
         }
     }

@@ -203,7 +203,11 @@ pub struct StoreSettings {
 impl StoreSettings {
     /// How messages reach stable storage. Of an opened store what really happens, not what was asked for.
     pub fn flush_policy(&self) -> FlushPolicy {
-        let sync_call = self.sync_call.unwrap_or(SyncCall::Fdatasync);
+        // Of an async node no write waits for the device, so a sync always follows.
+        let sync_call = match self.flush {
+            FlushMode::Sync => self.sync_call.unwrap_or(SyncCall::Fdatasync),
+            FlushMode::Async => SyncCall::Fdatasync,
+        };
         FlushPolicy { mode: self.flush.word(), append: self.append.word(), sync_call: sync_call.word() }
     }
 }
@@ -272,8 +276,8 @@ pub struct Shared {
     /// Bytes of records that builders of consume queues were told of, and of those that they have built.
     dispatched_len: AtomicU64,
     built_len: AtomicU64,
-    /// Something that [`Health`] tells has been so since the start; never taken back. Until then nobody looks at each, which
-    /// every put would have to do.
+    /// Something that [`Health`] tells has been so since the start; never taken back, so that nobody has to know that all is
+    /// over. Until then nobody looks at each, which every put would have to do.
     was_troubled: AtomicBool,
     poison: OnceLock<Poison>,
     doubt: OnceLock<Doubt>,
@@ -468,11 +472,11 @@ impl Shared {
 
     /// The first reason stays: what fails later follows from it.
     pub fn set_poison(&self, poison: Poison) {
-        let _ = self.poison.set(poison);
         self.note_trouble();
+        let _ = self.poison.set(poison);
     }
 
-    /// After whatever [`Health`] tells has become so.
+    /// Before whatever [`Health`] tells becomes so: who sees that then sees this.
     fn note_trouble(&self) {
         self.was_troubled.store(true, Ordering::Release);
     }
@@ -487,8 +491,8 @@ impl Shared {
             why = doubt.why,
             "derived data is in doubt; the next start completes it from the log"
         );
-        let _ = self.doubt.set(doubt);
         self.note_trouble();
+        let _ = self.doubt.set(doubt);
     }
 
     pub fn doubt(&self) -> Option<&Doubt> {
@@ -497,8 +501,8 @@ impl Shared {
 
     /// One more builder cannot go on.
     pub fn builder_stuck(&self) {
-        self.builders_stuck.fetch_add(1, Ordering::AcqRel);
         self.note_trouble();
+        self.builders_stuck.fetch_add(1, Ordering::AcqRel);
     }
 
     /// One that was stuck goes on.
@@ -509,11 +513,10 @@ impl Shared {
     /// Says that the disk is too full to take messages, and why; or that it is not. By the control core (and the start)
     /// alone.
     pub fn set_disk_full(&self, why: Option<String>) {
-        let is_so = why.is_some();
-        self.disk_full.store(why.map(Arc::new));
-        if is_so {
+        if why.is_some() {
             self.note_trouble();
         }
+        self.disk_full.store(why.map(Arc::new));
     }
 
     /// Why the disk is too full to take messages, if it is.
@@ -523,11 +526,10 @@ impl Shared {
 
     /// Says why the next segment cannot be made, or that it is. By the writer core alone.
     pub fn set_no_segment(&self, why: Option<String>) {
-        let is_so = why.is_some();
-        self.no_segment.store(why.map(Arc::new));
-        if is_so {
+        if why.is_some() {
             self.note_trouble();
         }
+        self.no_segment.store(why.map(Arc::new));
     }
 
     /// Asks every shard to bring its consume queues onto stable storage at its next look at them.
@@ -541,8 +543,8 @@ impl Shared {
     }
 
     pub fn stop_puts(&self) {
-        self.stopping.store(true, Ordering::Release);
         self.note_trouble();
+        self.stopping.store(true, Ordering::Release);
     }
 
     /// While this grows, the closing of the store gets on.
@@ -621,5 +623,46 @@ impl Shared {
     /// Does `phy` count as in memory: near enough to the log's end (store.md 7.1)?
     pub fn in_memory(&self, phy: PhyOffset) -> bool {
         self.appended().since(phy) <= self.memory_len / 100 * self.settings.read.memory_percent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::test_store::TestStore;
+
+    fn poison() -> Poison {
+        Poison { what: "sync", path: "log".into(), why: "EIO".into(), flushed: PhyOffset(0) }
+    }
+
+    #[test]
+    fn each_trouble_is_told_from_the_moment_it_is_there() {
+        type Deed = fn(&Shared);
+        let troubles: [(&str, Deed, Deed); 6] = [
+            ("poisoned", |shared| shared.set_poison(poison()), |_| {}),
+            ("disk-full", |shared| shared.set_disk_full(Some("full".into())), |shared| shared.set_disk_full(None)),
+            ("builder-stuck", Shared::builder_stuck, Shared::builder_goes_on),
+            ("no-segment", |shared| shared.set_no_segment(Some("none".into())), |shared| shared.set_no_segment(None)),
+            ("in-doubt", |shared| shared.set_in_doubt("index".into(), "EIO".into()), |_| {}),
+            ("stopping", Shared::stop_puts, |_| {}),
+        ];
+        for (word, begin, end) in troubles {
+            let store = TestStore::in_memory();
+            let shared = store.open().unwrap().shared;
+            // What only ends what never was is none.
+            end_of_nothing(&shared);
+            assert_eq!(shared.health(), Health::Ok, "{word}");
+            begin(&shared);
+            assert_eq!(shared.health().word(), word);
+            end(&shared);
+            let lasts = ["poisoned", "in-doubt", "stopping"].contains(&word);
+            assert_eq!(shared.health() == Health::Ok, !lasts, "{word}");
+        }
+    }
+
+    fn end_of_nothing(shared: &Shared) {
+        shared.set_disk_full(None);
+        shared.set_no_segment(None);
+        assert!(!shared.was_troubled.load(Ordering::Acquire), "every put would look at each state");
     }
 }

@@ -41,9 +41,13 @@ impl SyncRecord {
     /// Those that can be read.
     fn load_all(layout: &Layout) -> io::Result<Vec<SyncRecord>> {
         let Some(bytes) = read_if_present(&layout.sync_call())? else { return Ok(Vec::new()) };
-        // Before there was a list it was the one record of the append mode last used.
-        let one = || serde_json::from_slice(&bytes).map(|record| vec![record]);
-        Ok(serde_json::from_slice(&bytes).or_else(|_| one()).unwrap_or_default())
+        let records = match serde_json::from_slice(&bytes) {
+            Ok(serde_json::Value::Array(records)) => records,
+            // Before there was a list it was the one record of the append mode last used.
+            Ok(one) => vec![one],
+            Err(_) => Vec::new(),
+        };
+        Ok(records.into_iter().filter_map(|record| serde_json::from_value(record).ok()).collect())
     }
 
     fn call(&self) -> Option<SyncCall> {
@@ -159,10 +163,18 @@ mod tests {
     fn an_unreadable_record_is_measured_again() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
+        choose(&layout, AppendMode::Buffered, None);
+        let buffered = SyncRecord::load(&layout, AppendMode::Buffered).unwrap().unwrap();
+        let beside =
+            serde_json::to_string(&[serde_json::json!({"append": "dma"}), serde_json::json!(buffered)]).unwrap();
+        fs::write(layout.sync_call(), beside).unwrap();
         choose(&layout, AppendMode::Dma, None);
+        assert_eq!(SyncRecord::load(&layout, AppendMode::Buffered).unwrap(), Some(buffered), "the good one stays");
         for broken in [
             "",
             "{",
+            "[]",
+            "7",
             "{\"append\": \"dma\", \"sync_call\": \"hope\", \"o_dsync_us\": 1, \"fdatasync_us\": 1, \"writes\": 1, \"at\": 1}",
         ] {
             fs::write(layout.sync_call(), broken).unwrap();

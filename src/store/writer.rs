@@ -336,6 +336,7 @@ impl Writer {
                     blocking.run(move || segment.drop_cached(at, segment.end().since(at))).await;
                 }
             }
+            // Opening the store could not find that out.
             (None, Some(_)) => tracing::warn!(
                 path = %file.path().display(),
                 "this file system has no direct I/O: store.append = \"dma\" (or what \"auto\" came to) writes as \"buffered\" does"
