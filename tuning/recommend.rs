@@ -10,7 +10,7 @@ mod tests;
 
 use crate::config::FlushMode;
 use crate::io::{AppendMode, SyncCall};
-use crate::tuning::probe::{AppendCell, Probe};
+use crate::tuning::probe::{AppendCell, Probe, Site};
 use model::{Curve, Group, Latency, Load, PLANNED_PART, group};
 
 /// Asked for unless somebody says otherwise.
@@ -167,10 +167,21 @@ impl Plan<'_> {
     }
 
     /// Without and, if that is worth a core here, with spinning.
-    fn ways(&self) -> Vec<(Latency, bool)> {
-        let way = |spins| (Latency::of_way(self.probe, spins), spins);
-        let may_spin = self.probe.site.cores >= SPIN_CORES_MIN && self.request.rate >= SPIN_RATE_MIN;
-        if may_spin { vec![way(false), way(true)] } else { vec![way(false)] }
+    fn hops(&self) -> Vec<(Latency, bool)> {
+        let hop = |spins| (Latency::of_hop(self.probe, spins), spins);
+        let Site { cores, quota_cores, .. } = self.probe.site;
+        let to_spend = if quota_cores == 0 { cores } else { cores.min(quota_cores) };
+        let may_spin = to_spend >= SPIN_CORES_MIN && self.request.rate >= SPIN_RATE_MIN;
+        if may_spin { vec![hop(false), hop(true)] } else { vec![hop(false)] }
+    }
+
+    /// What a hop is made of.
+    fn hop_word(&self, spins: bool) -> &'static str {
+        if spins || model::shares_executor(self.probe.site.cores) {
+            "loopback and the node's own work"
+        } else {
+            "loopback, wake-ups and the node's own work"
+        }
     }
 
     fn meets(&self, latency: Latency) -> bool {
@@ -194,8 +205,8 @@ impl Plan<'_> {
                 continue;
             }
             let Some(group) = group(&self.load, &curve) else { continue };
-            for (way, spins) in self.ways() {
-                ways.push(SyncWay { latency: Latency::sync(way, &group), curve: curve.clone(), group, spins });
+            for (hop, spins) in self.hops() {
+                ways.push(SyncWay { latency: Latency::sync(hop, &group), curve: curve.clone(), group, spins });
             }
         }
         let Some(nearest) = ways.iter().min_by(|a, b| a.latency.p99.total_cmp(&b.latency.p99)) else {
@@ -207,14 +218,14 @@ impl Plan<'_> {
             ));
         };
         let forbids = format!(
-            "not sync: its p99 would be {}, and {} are asked for: {:.0} × {} (p99 of a flush of {} by {}) and {} of way; --p99-ms {:.0} would do",
+            "not sync: its p99 would be {}, and {} are asked for: {:.0} × {} (p99 of a flush of {} by {}) and {} on top; --p99-ms {:.0} would do",
             ms(nearest.latency.p99),
             ms(self.request.p99_ms * 1000.0),
             nearest.group.flushes_waited(),
             ms(nearest.group.flush.p99),
             len_word(nearest.group.batch * self.load.record_len),
             way_word(&nearest.curve),
-            ms(Latency::of_way(self.probe, nearest.spins).p99),
+            ms(Latency::of_hop(self.probe, nearest.spins).p99),
             (nearest.latency.p99 / 1000.0).ceil(),
         );
         // Cores that sleep when idle, unless only spinning meets it.
@@ -301,12 +312,13 @@ impl Plan<'_> {
                 len_word(batch_len)
             ),
             format!(
-                "p99 {} = {:.0} × {} (flush, of {} measured) + {} (way: loopback, wake-ups and the node's own work)",
+                "p99 {} = {:.0} × {} (flush, of {} measured) + {} ({})",
                 ms(latency.p99),
                 group.flushes_waited(),
                 ms(flush.p99),
                 flush.samples,
-                ms(Latency::of_way(self.probe, *spins).p99)
+                ms(Latency::of_hop(self.probe, *spins).p99),
+                self.hop_word(*spins)
             ),
             format!(
                 "at most {:.0} messages a second could be planned for this way",
@@ -328,22 +340,22 @@ impl Plan<'_> {
             ));
         }
         let mut ways = Vec::new();
-        for (way, spins) in self.ways() {
+        for (hop, spins) in self.hops() {
             ways.extend(self.probe.append.iter().map(|cell| {
                 let append = Latency { p50: cell.times.p50_us, p99: cell.times.p99_us };
-                (Latency { p50: way.p50 + append.p50, p99: way.p99 + append.p99 }, cell, spins)
+                (Latency { p50: hop.p50 + append.p50, p99: hop.p99 + append.p99 }, cell, spins)
             }));
         }
         let Some((nearest, cell, spins)) = ways.iter().min_by(|a, b| a.0.p99.total_cmp(&b.0.p99)) else {
             return Err("not async: the probe has no figures of appends; give it more time with --max-seconds".into());
         };
         let forbids = format!(
-            "not async: its p99 would be {}, and {} are asked for: {} (p99 of an append in {} while the log is flushed) and {} of way; --p99-ms {:.0} would do",
+            "not async: its p99 would be {}, and {} are asked for: {} (p99 of an append in {} while the log is flushed) and {} on top; --p99-ms {:.0} would do",
             ms(nearest.p99),
             ms(self.request.p99_ms * 1000.0),
             ms(cell.times.p99_us),
             cell.append.word(),
-            ms(Latency::of_way(self.probe, *spins).p99),
+            ms(Latency::of_hop(self.probe, *spins).p99),
             (nearest.p99 / 1000.0).ceil(),
         );
         let meets = |way: &&(Latency, &AppendCell, bool)| self.meets(way.0);
@@ -435,10 +447,11 @@ impl Plan<'_> {
         ));
         self.common_lines(&mut lines, curve.max_us, *spins);
         let how = vec![format!(
-            "p99 {} = {} (append) + {} (way: loopback, wake-ups and the node's own work)",
+            "p99 {} = {} (append) + {} ({})",
             ms(latency.p99),
             ms(cell.times.p99_us),
-            ms(Latency::of_way(self.probe, *spins).p99)
+            ms(Latency::of_hop(self.probe, *spins).p99),
+            self.hop_word(*spins)
         )];
         let expected = Expected { p50_us: latency.p50, p99_us: latency.p99, loss };
         self.advice(FlushMode::Async, cell.append, expected, lines, how)
@@ -553,7 +566,7 @@ impl Plan<'_> {
         }
         unknown.push("the processor time that this rate takes of this machine, and what else runs here: measure with kerolox-bench".into());
         unknown.push("other tenants of the device, now and in a month: probe again when tails grow".into());
-        unknown.push("the network to your clients: the way is that over loopback".into());
+        unknown.push("the network to your clients: all is over loopback".into());
         unknown.push("reads of old messages beside the writes, and loads that come in bursts".into());
         unknown
     }

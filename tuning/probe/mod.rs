@@ -215,12 +215,10 @@ fn flush_cells(
 
 fn knows_direct(scratch: &Scratch) -> io::Result<bool> {
     let path = scratch.file("direct");
-    let made = match ProbeFile::create(&path, 4096, AppendMode::Dma, 4096) {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),
-        made => made.map(|_| true),
-    };
+    drop(ProbeFile::create(&path, 4096, AppendMode::Buffered, 4096)?);
+    let known = crate::io::knows_direct(&path);
     std::fs::remove_file(&path)?;
-    made
+    known
 }
 
 /// What can be told of the site before anything is measured.

@@ -29,6 +29,9 @@ pub struct Site {
     pub kernel: String,
     /// Cores that this process may use.
     pub cores: u32,
+    /// How many of them a quota of processor time leaves; 0: an older probe, which did not look.
+    #[serde(default)]
+    pub quota_cores: u32,
     /// Load of the last minute when the probe began, in hundredths.
     pub load_percent: u32,
 }
@@ -59,6 +62,7 @@ impl Site {
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             // As the node counts them, whose executors are pinned: a quota of processor time makes no core fewer.
             cores: core_affinity::get_core_ids().map_or(1, |cores| cores.len() as u32),
+            quota_cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
             load_percent: (load * 100.0) as u32,
             dir,
         })

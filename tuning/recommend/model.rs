@@ -4,14 +4,14 @@
 //! what arrives during one flush of itself, `batch = rate × flush time of the batch`, or is one message where flushes are
 //! quicker than messages come. A message waits for what is left of the flush before its own, and for its own:
 //!
-//! - p50 = way + (1 + share / 2) × flush p50, where `share` is the part of the time in which a flush runs;
-//! - p99 = way p99 + 2 × flush p99 (once, where flushes run in less than one percent of the time).
+//! - p50 = hop + (1 + share / 2) × flush p50, where `share` is the part of the time in which a flush runs;
+//! - p99 = hop p99 + 2 × flush p99 (once, where flushes run in less than one percent of the time).
 //!
-//! Async mode answers once a message is in the page cache: way and append, both as they are while the log is flushed
+//! Async mode answers once a message is in the page cache: hop and append, both as they are while the log is flushed
 //! behind. What a loss of power takes is what arrived in one interval, in the flush before the look and in the flush itself:
 //! window = interval + 2 × flush p99 of what an interval gathers.
 //!
-//! The way is the probe's round trip over loopback, two wake-ups where the writer has an executor of its own (it and the
+//! The hop is the probe's round trip over loopback, two wake-ups where the writer has an executor of its own (it and the
 //! shard each sleep when idle), and the node's own work, which no probe can measure: [`APART`] and [`SHARED`].
 
 use crate::io::{AppendMode, SyncCall};
@@ -27,7 +27,7 @@ pub(super) const PLANNED_PART: f64 = 0.7;
 /// connection, one send at a time, 1 KiB, JSON header) on a virtual machine with two cores once loopback, wake-ups and append
 /// were taken off: with two executors, and with one. Other machines differ; `kerolox-bench` tells.
 pub(super) const APART: Latency = Latency { p50: 100.0, p99: 300.0 };
-pub(super) const SHARED: Latency = Latency { p50: 60.0, p99: 100.0 };
+pub(super) const SHARED: Latency = Latency { p50: 60.0, p99: 300.0 };
 /// What the node's writer takes into one batch at most.
 const BATCH_COUNT_MAX: f64 = 8192.0;
 const BATCH_LEN_MAX: f64 = (4 << 20) as f64;
@@ -190,9 +190,9 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    /// What a message's way takes besides the disk. `spins`: cores look for work before they sleep, so that there is nobody
+    /// What a message takes besides the disk. `spins`: cores look for work before they sleep, so that there is nobody
     /// to wake.
-    pub(super) fn of_way(probe: &Probe, spins: bool) -> Latency {
+    pub(super) fn of_hop(probe: &Probe, spins: bool) -> Latency {
         let Hop { echo, wake } = &probe.hop;
         let is_shared = shares_executor(probe.site.cores);
         let node = if is_shared { SHARED } else { APART };
@@ -200,10 +200,10 @@ impl Latency {
         Latency { p50: echo.p50_us + p50 + node.p50, p99: echo.p99_us + p99 + node.p99 }
     }
 
-    pub(super) fn sync(way: Latency, group: &Group) -> Latency {
+    pub(super) fn sync(hop: Latency, group: &Group) -> Latency {
         Latency {
-            p50: way.p50 + (1.0 + group.share / 2.0) * group.flush.p50,
-            p99: way.p99 + group.flushes_waited() * group.flush.p99,
+            p50: hop.p50 + (1.0 + group.share / 2.0) * group.flush.p50,
+            p99: hop.p99 + group.flushes_waited() * group.flush.p99,
         }
     }
 }

@@ -260,6 +260,9 @@ fn spinning_is_only_recommended_where_it_alone_meets_the_request() {
     let mut small = probe.clone();
     small.site.cores = 3;
     assert!(recommend(&small, &hurried).is_err(), "three cores have none to spare");
+    let mut bounded = probe.clone();
+    bounded.site.quota_cores = 1;
+    assert!(recommend(&bounded, &hurried).is_err(), "nor has a quota of one");
     // One executor has nobody to wake.
     small.site.cores = 2;
     assert_eq!(value(&recommend(&small, &hurried).unwrap(), "cores", "spin_us"), None);
