@@ -24,7 +24,6 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 
-use crate::cli;
 use crate::load::answer::{Head, head};
 use crate::load::frames::{OPAQUE_FIRST, opaque_at, put_opaque};
 use crate::load::link::{Inbox, Outbox};
@@ -77,7 +76,7 @@ pub struct Args {
 pub fn run(args: Args) -> ExitCode {
     let Err(error) = serve(&args);
     eprintln!("kerolox-bench: the sink on {} ended: {error}", args.listen);
-    ExitCode::from(cli::EXIT_FAILURE)
+    ExitCode::FAILURE
 }
 
 /// How much a sink reads of a request.
