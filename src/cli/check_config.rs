@@ -85,6 +85,9 @@ fn print(config: &Config) -> io::Result<()> {
 fn sync_call(config: &Config, append: Appends) -> Option<String> {
     match (append, config.flush.sync_call) {
         (_, SyncCall::ODsync | SyncCall::Fdatasync) => return None,
+        (_, SyncCall::Auto) if !config.flush.mode.is_sync() => {
+            return Some("fdatasync; no write of an async node waits for the device".into());
+        }
         (Appends::Mmap, SyncCall::Auto) => return Some("fdatasync, which is all that a mapping knows".into()),
         (Appends::Buffered | Appends::Dma, SyncCall::Auto) => {}
     }

@@ -19,7 +19,7 @@ use super::quarantine::{self, DamagedRegions, Region};
 use super::queue_folders::sync_queue_folders;
 use super::queues::{QueueRegistry, UnitFile, queue_dir};
 use super::recovery::{self, Began, Ends, RecoveredLog};
-use super::shared::{Shared, StoreSettings};
+use super::shared::{FlushMode, Shared, StoreSettings};
 use super::sync_call;
 use super::whole_ends;
 use super::writer::WriterStart;
@@ -27,8 +27,8 @@ use crate::format::checkpoint::Checkpoint;
 use crate::format::config_files::TopicsFile;
 use crate::format::{names, record};
 use crate::io::{
-    AppendMode, Segment, SegmentSet, SharedMap, StoreLock, disk, fsync_dir, knows_direct, over_faults, read_if_present,
-    remove_if_present, replace_keeping_old,
+    AppendMode, Segment, SegmentSet, SharedMap, StoreLock, SyncCall, disk, fsync_dir, knows_direct, over_faults,
+    read_if_present, remove_if_present, replace_keeping_old,
 };
 use crate::log::QueueCounters;
 use crate::types::{PhyOffset, Timestamp};
@@ -132,7 +132,11 @@ pub(super) fn open_locked(
     let progress = Progress { flushed: recovered.end.0, stored_at: recovered.last_stored_at.0, clean: None };
     progress.save(&layout.flushed()).map_err(io_at(&layout.flushed()))?;
     let append = append_mode_here(&layout, settings.append, &set);
-    let sync_call = sync_call::choose(&layout, append, settings.sync_call);
+    let sync_call = match settings.flush {
+        FlushMode::Sync => sync_call::choose(&layout, append, settings.sync_call),
+        // No write of an async node waits for the device.
+        FlushMode::Async => SyncCall::Fdatasync,
+    };
     let settings = StoreSettings { append, sync_call: Some(sync_call), ..settings };
     let mut shared = Shared::new(settings, set, recovered.end, memory_len);
     shared.damaged = DamagedRegions::new(&quarantined, shared.segments.min());

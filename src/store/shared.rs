@@ -167,7 +167,7 @@ pub struct StoreSettings {
     pub store_host: SocketAddr,
     /// `dma`: what opening the store makes `buffered` of where the file system has no direct I/O.
     pub append: AppendMode,
-    /// None: what a probe finds faster, which opening the store fills in.
+    /// None: what a probe finds faster, which opening the store fills in; of an async node it is always fdatasync.
     pub sync_call: Option<SyncCall>,
     /// Bytes of a commit log segment.
     pub segment_len: u64,
@@ -203,11 +203,7 @@ pub struct StoreSettings {
 impl StoreSettings {
     /// How messages reach stable storage. Of an opened store what really happens, not what was asked for.
     pub fn flush_policy(&self) -> FlushPolicy {
-        // Of an async node no write waits for the device, so a sync always follows.
-        let sync_call = match self.flush {
-            FlushMode::Sync => self.sync_call.unwrap_or(SyncCall::Fdatasync),
-            FlushMode::Async => SyncCall::Fdatasync,
-        };
+        let sync_call = self.sync_call.unwrap_or(SyncCall::Fdatasync);
         FlushPolicy { mode: self.flush.word(), append: self.append.word(), sync_call: sync_call.word() }
     }
 }

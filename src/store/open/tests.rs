@@ -183,6 +183,7 @@ fn dma_becomes_buffered_where_the_file_system_has_no_direct_access() {
         let mut store = if in_memory { TestStore::in_memory() } else { TestStore::new() };
         store.settings.append = AppendMode::Dma;
         store.settings.sync_call = None;
+        store.settings.flush = FlushMode::Sync;
         for _ in 0..count {
             store.put("Direct", 0, 10);
         }
@@ -198,6 +199,11 @@ fn dma_becomes_buffered_where_the_file_system_has_no_direct_access() {
         assert!(crate::store::SyncRecord::load(&store.layout(), expected).unwrap().is_some());
         assert!(!store.layout().sync_probe().exists());
     }
+    let mut store = TestStore::new();
+    store.settings.sync_call = None;
+    store.settings.flush = FlushMode::Async;
+    assert_eq!(store.open().unwrap().shared.settings.flush_policy().sync_call, "fdatasync");
+    assert!(!store.layout().sync_call().exists(), "what is not used is not measured");
     // tmpfs takes the flag and does nothing with it.
     if let Ok(dir) = tempfile::tempdir_in("/dev/shm") {
         assert!(!knows_direct(dir.path()).unwrap());
