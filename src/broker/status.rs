@@ -38,6 +38,10 @@ pub(super) fn of_put(status: &PutStatus, health: &Health<'_>) -> Result<i32, Ref
                 health => health.to_string(),
             },
         ),
+        // It was on its way when the disk was found too full, or the like: what every send gets from then on.
+        PutStatus::SegmentNotCreated if !health.takes_puts() => {
+            Refusal::new(response::SERVICE_NOT_AVAILABLE, health.to_string())
+        }
         PutStatus::SegmentNotCreated => Refusal::new(
             response::SYSTEM_ERROR,
             match health {
@@ -130,6 +134,18 @@ mod tests {
         let health = Health::NoSegment(Arc::new("segment 7 cannot be made: no space".to_owned()));
         let refusal = of_put(&PutStatus::SegmentNotCreated, &health).unwrap_err();
         assert_eq!(refusal, Refusal::new(1, "segment 7 cannot be made: no space"));
+    }
+
+    /// The look at the disk may come between a put's arrival and the segment that does not fit.
+    #[test]
+    fn who_needs_a_segment_of_a_node_that_takes_nothing_any_more_is_told_what_all_others_are() {
+        let full = Health::DiskFull(Arc::new("100 % used, the limit is 90 %".to_owned()));
+        let refusal = of_put(&PutStatus::SegmentNotCreated, &full).unwrap_err();
+        assert_eq!(refusal, Refusal::new(14, "100 % used, the limit is 90 %"));
+        for health in [Health::Stopping, Health::BuilderStuck] {
+            let refusal = of_put(&PutStatus::SegmentNotCreated, &health).unwrap_err();
+            assert_eq!(refusal, Refusal::new(14, health.to_string()));
+        }
     }
 
     #[test]
