@@ -17,6 +17,8 @@ use super::hub::Hub;
 pub const BACKLOG_LEN: i32 = 1024;
 /// Pause after a failed accept: errors return at once, and a loop on them would spin the core.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// A trouble that comes back within so many ms is the same one, and not told again: at a bound, one leaves and one comes.
+const QUIET_MS: u64 = 10_000;
 /// Connections accepted in a row before other tasks get a turn.
 const ACCEPTS_A_TURN: u32 = 16;
 
@@ -36,33 +38,23 @@ pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 
 /// Accepts until the task is dropped. Each connection is a task of its own.
 pub async fn serve(listener: TcpListener, hub: Rc<Hub>, service: Rc<dyn Service>) {
-    // Logged when it begins, not once a connection.
-    let (mut failing, mut refusing) = (false, false);
+    let (mut failing, mut refusing) = (Trouble::default(), Trouble::default());
     let mut accepts = 0;
     loop {
         match listener.accept().await {
-            Ok(stream) => {
-                failing = false;
-                match hub.limits.enter(stream.as_raw_fd()) {
-                    Ok(()) => {
-                        refusing = false;
-                        match Connection::open(stream, Rc::clone(&hub)) {
-                            Ok(connection) => {
-                                glommio::spawn_local(connection.run(Rc::clone(&service))).detach();
-                            }
-                            // The peer was gone before it was greeted.
-                            Err(_) => hub.limits.leave(),
-                        }
-                    }
-                    Err(why) => {
-                        if !std::mem::replace(&mut refusing, true) {
-                            tracing::warn!(why, "connections are refused");
-                        }
-                    }
+            Ok(stream) => match hub.limits.enter(stream.as_raw_fd()) {
+                Ok(()) => match Connection::open(stream, Rc::clone(&hub)) {
+                    Ok(connection) => drop(glommio::spawn_local(connection.run(Rc::clone(&service))).detach()),
+                    // The peer was gone before it was greeted.
+                    Err(_) => hub.limits.leave(),
+                },
+                Err(why) if refusing.begins(crate::io::steady_ms()) => {
+                    tracing::warn!(why, "connections are refused");
                 }
-            }
+                Err(_) => {}
+            },
             Err(error) => {
-                if !std::mem::replace(&mut failing, true) {
+                if failing.begins(crate::io::steady_ms()) {
                     tracing::warn!(%error, "accepting connections fails; raise the limit of open files if it says so");
                 }
                 crate::io::sleep(ACCEPT_RETRY).await;
@@ -76,6 +68,20 @@ pub async fn serve(listener: TcpListener, hub: Rc<Hub>, service: Rc<dyn Service>
     }
 }
 
+/// What is logged when it begins, not once a connection.
+#[derive(Debug, Default)]
+struct Trouble {
+    /// Steady ms.
+    last: Option<u64>,
+}
+
+impl Trouble {
+    /// Notes that it is so now, and tells whether that is new.
+    fn begins(&mut self, now_ms: u64) -> bool {
+        self.last.replace(now_ms).is_none_or(|last| now_ms.saturating_sub(last) > QUIET_MS)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read;
@@ -83,6 +89,13 @@ mod tests {
 
     use super::*;
     use crate::io::test_executor::on_executor;
+
+    #[test]
+    fn a_trouble_is_told_when_it_begins_and_again_after_a_quiet_time() {
+        let mut trouble = Trouble::default();
+        let told = [0, 1, 9_000, 18_000, 28_000, 38_001, 38_002].map(|now_ms| trouble.begins(now_ms));
+        assert_eq!(told, [true, false, false, false, false, true, false]);
+    }
 
     #[test]
     fn a_port_on_which_another_brokers_connections_linger_is_free_and_a_taken_one_is_not() {
