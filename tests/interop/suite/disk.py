@@ -130,6 +130,15 @@ class Sender:
                 raise Failed(f"still code {got} after {seconds} s, expected {code}: {remark}")
             time.sleep(0.2)
 
+    def wait_until_found(self):
+        """The last message is in its queue and in the index: the files of both are there."""
+        deadline = time.monotonic() + 30
+        while not wire.query_by_key(self.node, TOPIC, f"k{self.sent}"):
+            if time.monotonic() > deadline:
+                raise Failed(f"the key k{self.sent} is not in the index after 30 s")
+            time.sleep(0.05)
+        self.check_all_readable()
+
     def check_all_readable(self, first=0):
         """Everything acknowledged from queue offset `first` on is served, but for what has expired meanwhile."""
         offset = first
@@ -203,6 +212,8 @@ def no_space(mode, flush):
         pid = node.process.pid
         sender = Sender(node)
         expect("a send on an empty disk", sender.send()[0], wire.OK)
+        # What the first message needs beside its segment must not meet the full disk: then nothing at all is taken.
+        sender.wait_until_found()
         node.fill_to_the_last_block()
         codes = [sender.send()[0] for _ in range(300)]
         stored = codes.index(next(code for code in codes if code != wire.OK)) if any(codes) else len(codes)
