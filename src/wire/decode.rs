@@ -12,6 +12,8 @@ impl<'a> Command<'a> {
     ///
     /// # Panics
     /// If `bounds` is not of this buffer.
+    // A command is a thousand bytes: one copy less.
+    #[inline(always)]
     pub fn decode(frame: &'a [u8], bounds: &FrameBounds) -> Result<Command<'a>, FrameError> {
         let mut command = Command {
             header_type: bounds.header_type,
