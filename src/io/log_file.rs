@@ -157,27 +157,35 @@ impl LogFile {
 
     /// Puts `bytes` at `at`, the end of what was written so far; `durable`: on stable storage when it returns (its own bytes
     /// only, not what lies unflushed below). Readers of the file see them at once, but for `dma`: there they must look for
-    /// the newest bytes elsewhere.
+    /// the newest bytes elsewhere. Gives the buffer back, to be used again, but for `buffered`, whose write keeps it.
     ///
     /// # Errors
     /// A write that fails or stops short; what the file holds from `at` on is then unknown.
-    pub async fn write(&self, at: PhyOffset, bytes: Vec<u8>, durable: bool) -> io::Result<()> {
+    pub async fn write(&self, at: PhyOffset, bytes: Vec<u8>, durable: bool) -> io::Result<Vec<u8>> {
         let position = at.since(self.start);
         let file = self.durable().filter(|_| durable).unwrap_or(&self.plain);
-        match &self.kind {
-            Kind::Buffered { .. } => file.write_at(Data::Plain(bytes), position).await?,
+        let spent = match &self.kind {
+            Kind::Buffered { .. } => {
+                file.write_at(Data::Plain(bytes), position).await?;
+                Vec::new()
+            }
             Kind::Mapped { map } => {
                 // SAFETY: the writer core is the only one that writes the log, and `at` is its append point: no reader
                 // has been shown bytes from there on.
                 let store = || unsafe { map.write(position as usize, &bytes) };
                 map.guarded(store)?;
+                bytes
             }
             Kind::Direct { tail, .. } => {
                 assert_eq!(tail.borrow().end(), position, "the log is written in order");
                 write_blocks(file, tail, &bytes).await?;
+                bytes
             }
+        };
+        if durable && !self.writes_durably() {
+            self.sync().await?;
         }
-        if durable && !self.writes_durably() { self.sync().await } else { Ok(()) }
+        Ok(spent)
     }
 
     /// Brings everything written so far onto stable storage.

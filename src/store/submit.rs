@@ -220,6 +220,8 @@ pub struct Submitter {
     spare: RefCell<Vec<SubmitBatch>>,
     wake: LocalWake,
     opened_us: Cell<u64>,
+    /// Bytes that a turn takes, of late at most.
+    turn_len: Cell<usize>,
     traffic: Arc<Traffic>,
 }
 
@@ -230,6 +232,7 @@ impl Submitter {
         Rc::new(Submitter {
             shared,
             opened_us: Cell::new(0),
+            turn_len: Cell::new(0),
             traffic,
             batch: RefCell::default(),
             pending: RefCell::default(),
@@ -391,6 +394,7 @@ impl Submitter {
                 return;
             }
             let mut next = self.spare.borrow_mut().pop().unwrap_or_default();
+            self.make_room(&mut next.bytes);
             std::mem::swap(&mut *self.batch.borrow_mut(), &mut next);
             next.submitted_us = io::steady_us();
             let gathered_us = next.submitted_us.saturating_sub(self.opened_us.get());
@@ -401,6 +405,19 @@ impl Submitter {
             if !next.is_empty() && to_writer.push(next).is_err() {
                 return;
             }
+        }
+    }
+
+    /// Gives a buffer room for a turn like the last ones: growing on the way would copy all of its bytes once more. It has
+    /// none at all where the write keeps the buffer, as through the page cache.
+    fn make_room(&self, bytes: &mut Vec<u8>) {
+        /// How fast a long turn is forgotten.
+        const FADES_BY: usize = 16;
+        let faded = self.turn_len.get() - self.turn_len.get() / FADES_BY;
+        let turn_len = faded.max(self.batch.borrow().bytes.len());
+        self.turn_len.set(turn_len);
+        if bytes.capacity() < turn_len {
+            bytes.reserve_exact(turn_len.next_power_of_two().min(KEPT_BUFFER_LEN));
         }
     }
 
@@ -492,4 +509,63 @@ fn sealed_pieces<'a, 'p>(properties: &[&'a [u8]], pieces: &'p mut SmallVec<[&'a 
     }
     pieces.push(UNSEALED);
     pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Context;
+
+    use super::*;
+    use crate::dispatch::ring;
+    use crate::store::queues::QueueRegistry;
+    use crate::store::{Opening, open, test_store};
+    use crate::types::QueueKey;
+
+    #[test]
+    fn a_turns_buffer_has_room_for_a_turn_like_the_last_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = open(test_store::settings(dir.path().to_owned()), 1 << 30, &Opening::unstopped()).unwrap();
+        let submitter = Submitter::new(Arc::clone(&opened.shared));
+        let (to_writer, mut writer) = ring(4);
+        let mut submit = pin!(Rc::clone(&submitter).run_submit(to_writer));
+        let cx = &mut Context::from_waker(Waker::noop());
+        let queue = QueueRegistry::new(Vec::new()).queue(&QueueKey::new("T", 0));
+        let mut turn = |messages: usize| {
+            let room = submitter.batch.borrow().bytes.capacity();
+            for _ in 0..messages {
+                let message = Message {
+                    queue: &queue,
+                    flag: 0,
+                    sys_flag: 0,
+                    born_timestamp: 0,
+                    born_host: ([127, 0, 0, 1], 1).into(),
+                    reconsume_times: 0,
+                    prepared_transaction_offset: 0,
+                    body: &[b'x'; 1000],
+                    properties: &[],
+                    tags: TagsRule::Code(TagsCode(0)),
+                    keys: SmallVec::new(),
+                };
+                let flush = PutFlush { topic: None, may_wait: true };
+                let before = submitter.batch.borrow().bytes.len();
+                submitter.put(&[message], flush, Box::new(|_| {})).unwrap();
+                // How much may be on its way does not matter here.
+                opened.shared.leave(1, (submitter.batch.borrow().bytes.len() - before) as u64);
+            }
+            assert!(submit.as_mut().poll(cx).is_pending());
+            let Poll::Ready(Ok(batch)) = writer.poll_recv(cx) else { panic!("a turn's batch is handed over") };
+            // As the write through the page cache does, this keeps the bytes.
+            (room, batch.bytes)
+        };
+        turn(100);
+        let (room, bytes) = turn(100);
+        assert!(room >= bytes.len(), "{room} bytes of room for {}", bytes.len());
+        assert_eq!(bytes.capacity(), room, "it did not grow");
+        let (room, _) = turn(2_000);
+        assert!(room < 1 << 20, "{room}");
+        assert_eq!(turn(1).0, KEPT_BUFFER_LEN, "no turn's room is above what a buffer may keep");
+        (0..100).for_each(|_| _ = turn(1));
+        assert!(turn(1).0 <= 4096, "a long turn is forgotten");
+    }
 }

@@ -498,7 +498,7 @@ impl Writer {
             self.answer_all(batches, PutStatus::ServiceNotAvailable);
             return;
         }
-        let Staged { start, end, pieces, mut group, puts, immediate, refused, .. } = self.stage(batches).await;
+        let Staged { start, end, pieces, mut group, puts, mut immediate, refused, .. } = self.stage(batches).await;
         let mut times = group.times;
         self.send_replies(refused, times);
         if pieces.is_empty() {
@@ -532,8 +532,9 @@ impl Writer {
         let appended = Event::Appended { end, waiter, at_ms: crate::io::steady_ms() };
         let mut flush_to = if durable { self.step(appended) } else { None };
         let written = self.write(pieces, durable).await;
-        if let Err(error) = &written {
-            self.poison("write", self.current_file().path(), error);
+        match written {
+            Ok(spent) => give_back(spent, &mut immediate),
+            Err(error) => self.poison("write", self.current_file().path(), &error),
         }
         if self.shared.is_poisoned() {
             self.send_replies(immediate.into_iter().map(failed).collect(), times);
@@ -855,7 +856,9 @@ impl Writer {
         }
     }
 
-    async fn write(&self, pieces: Vec<Piece>, durable: bool) -> io::Result<()> {
+    /// Gives the last piece's buffer back, if its write does.
+    async fn write(&self, pieces: Vec<Piece>, durable: bool) -> io::Result<Vec<u8>> {
+        let mut spent = Vec::new();
         for piece in pieces {
             let end = piece.at.advance(piece.bytes.len() as u64);
             while self.zeroing.get().is_some_and(|(from, to)| from < end && piece.at < to) {
@@ -864,9 +867,9 @@ impl Writer {
             if let Some(tail) = &mut *self.tail.borrow_mut() {
                 tail.append(piece.at, &piece.bytes);
             }
-            piece.file.write(piece.at, piece.bytes, durable).await?;
+            spent = piece.file.write(piece.at, piece.bytes, durable).await?;
         }
-        Ok(())
+        Ok(spent)
     }
 
     /// Flushes up to `to`, and on as long as somebody waits for more.
@@ -1315,6 +1318,14 @@ impl Writer {
                 }
             }
         }
+    }
+}
+
+/// The buffer of a write returns with the batch whose bytes it was.
+fn give_back(buffer: Vec<u8>, batches: &mut [ReplyBatch]) {
+    let spent = batches.iter_mut().filter_map(|batch| batch.spent.as_mut());
+    if let Some(batch) = spent.into_iter().find(|batch| batch.bytes.capacity() == 0) {
+        batch.bytes = buffer;
     }
 }
 
