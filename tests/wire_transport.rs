@@ -576,8 +576,8 @@ fn connections_that_come_and_go_leave_nothing_behind() {
     };
     churn(500);
     let open = descriptors();
-    // The allocator takes memory in steps and keeps it; what is left behind makes every round grow.
-    let mut grown: Vec<u64> = Vec::new();
+    // The allocator takes memory in steps, and gives some back; what is left behind makes every round grow.
+    let (mut grown, first) = (Vec::new(), node.memory_len());
     for _ in 0..5 {
         let before = node.memory_len();
         churn(2_000);
@@ -585,8 +585,9 @@ fn connections_that_come_and_go_leave_nothing_behind() {
     }
     eprintln!("each 2000 connections that came and went: {grown:?} KiB of memory");
     assert_eq!(descriptors(), open);
-    assert!(grown.iter().min() < Some(&256), "memory grew in every round, by {grown:?} KiB");
-    assert!(grown.iter().sum::<u64>() < 1 << 10, "memory grew by {grown:?} KiB");
+    assert!(grown.iter().min() < Some(&128), "memory grew in every round, by {grown:?} KiB");
+    let all = node.memory_len().saturating_sub(first) >> 10;
+    assert!(all < 4 << 10, "memory grew by {all} KiB, in rounds by {grown:?}");
 }
 
 #[test]

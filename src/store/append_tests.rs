@@ -116,6 +116,7 @@ struct Running {
     shared: Arc<Shared>,
     views: Vec<Arc<QueueView>>,
     store: ShardStore,
+    submitter: Rc<Submitter>,
     submit: Task<()>,
     roles: Vec<Task<()>>,
     side: Vec<Task<()>>,
@@ -157,15 +158,16 @@ impl Running {
             glommio::spawn_local(Rc::clone(&submitter).run_replies(replies)),
         ];
         let submit = glommio::spawn_local(Rc::clone(&submitter).run_submit(to_writer));
-        let store = ShardStore::new(Arc::clone(&shared), submitter, None, blocking);
+        let store = ShardStore::new(Arc::clone(&shared), Rc::clone(&submitter), None, blocking);
         let all: &'static [Arc<QueueView>] = Box::leak(views.clone().into_boxed_slice());
         let closing = Closing { layout, shared: Arc::clone(&shared), queues: all, index_files, checkpoint };
-        Running { settings: settings.clone(), opened: Some((closing, lock)), shared, views, store, submit, roles, side }
+        let opened = Some((closing, lock));
+        Running { settings: settings.clone(), opened, shared, views, store, submitter, submit, roles, side }
     }
 
     /// Ends all roles; a clean stop if `clean`, else what a killed process leaves.
     async fn stop(mut self, clean: bool) {
-        drop(self.store);
+        drop((self.store, self.submitter));
         let writer = self.roles.remove(0);
         if clean {
             self.submit.cancel().await;
@@ -330,6 +332,22 @@ fn files_below(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         }
     }
     files
+}
+
+#[test]
+fn a_turns_buffer_returns_where_the_write_does_not_keep_it() {
+    for (mode, returns) in [(AppendMode::Dma, true), (AppendMode::Mmap, true), (AppendMode::Buffered, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(dir.path(), mode, FlushMode::Async, CALLS[0]);
+        let (_, _watch) = Disk::watched();
+        on_executor(async {
+            let running = Running::start(&settings).await;
+            running.put_all(&messages(0, 40), 40).await;
+            let spare = running.submitter.spare_len();
+            assert_eq!(spare > 0, returns, "{mode:?}: {spare} bytes");
+            running.stop(true).await;
+        });
+    }
 }
 
 #[test]

@@ -19,8 +19,11 @@ use crate::metrics::Traffic;
 use crate::types::properties::VALUE_END;
 use crate::types::{KeyHash, PhyOffset, QueueHandle, QueueOffset, TagsCode};
 
-/// Bytes of buffer that a batch may keep when it is used again.
+/// Bytes of buffer that a batch may keep when it is used again, and that it is given ahead.
 const KEPT_BUFFER_LEN: usize = 1 << 20;
+/// Batches that keep their buffers while none needs them, of those that wait to be used again.
+const SPARE_BUFFERS: usize = 4;
+const SPARE_BATCHES: usize = 16;
 /// Records likewise: a batch can have a hundred thousand.
 const KEPT_RECORDS: usize = 8192;
 
@@ -220,7 +223,7 @@ pub struct Submitter {
     spare: RefCell<Vec<SubmitBatch>>,
     wake: LocalWake,
     opened_us: Cell<u64>,
-    /// Bytes that a turn takes, of late at most.
+    /// Bytes that a turn takes, of late at most, as far as a buffer is made for that ahead.
     turn_len: Cell<usize>,
     traffic: Arc<Traffic>,
 }
@@ -240,6 +243,12 @@ impl Submitter {
             spare: RefCell::default(),
             wake: LocalWake::default(),
         })
+    }
+
+    /// Bytes of the buffers that wait to be used again.
+    #[cfg(test)]
+    pub fn spare_len(&self) -> usize {
+        self.spare.borrow().iter().map(|batch| batch.bytes.capacity()).sum()
     }
 
     /// Puts that wait for an answer on this shard.
@@ -408,16 +417,16 @@ impl Submitter {
         }
     }
 
-    /// Gives a buffer room for a turn like the last ones: growing on the way would copy all of its bytes once more. It has
-    /// none at all where the write keeps the buffer, as through the page cache.
+    /// Gives a buffer room for a turn like the last ones, or [`KEPT_BUFFER_LEN`]: growing on the way would copy all of its
+    /// bytes once more. It has none at all where the write keeps the buffer, as through the page cache.
     fn make_room(&self, bytes: &mut Vec<u8>) {
         /// How fast a long turn is forgotten.
         const FADES_BY: usize = 16;
         let faded = self.turn_len.get() - self.turn_len.get() / FADES_BY;
-        let turn_len = faded.max(self.batch.borrow().bytes.len());
+        let turn_len = faded.max(self.batch.borrow().bytes.len().min(KEPT_BUFFER_LEN));
         self.turn_len.set(turn_len);
         if bytes.capacity() < turn_len {
-            bytes.reserve_exact(turn_len.next_power_of_two().min(KEPT_BUFFER_LEN));
+            bytes.reserve_exact(turn_len.next_power_of_two());
         }
     }
 
@@ -466,7 +475,10 @@ impl Submitter {
             if let Some(mut spent) = batch.spent {
                 spent.clear();
                 let mut spare = self.spare.borrow_mut();
-                if spare.len() < 16 {
+                if spare.len() >= SPARE_BUFFERS {
+                    spent.bytes = Vec::new();
+                }
+                if spare.len() < SPARE_BATCHES {
                     spare.push(spent);
                 }
             }

@@ -1,7 +1,7 @@
 //! The JSON header: one flat object, read in a single pass. Source: remoting.md 1.2.
 //!
 //! Every frame of nearly every client passes through here, on the core of its connection, so strings without escapes
-//! are borrowed and nothing is looked at twice. Values of `extFields` may be strings, numbers, booleans or null, and
+//! are borrowed, and what all clients write as a rule is looked at once. Values of `extFields` may be strings, numbers, booleans or null, and
 //! become texts (null: left out); keys we do not know are skipped with all that is in them.
 
 use std::borrow::Cow;
@@ -581,6 +581,34 @@ mod tests {
         assert!(read(text).is_ok());
         for len in 0..text.len() {
             assert!(read(&text[..len]).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_the_same_whichever_way_it_is_read() {
+        for (literal, number) in [
+            ("0", 0),
+            ("007", 7),
+            ("999999999", 999_999_999),
+            ("1000000000", 1_000_000_000),
+            ("0000000012", 12),
+            ("2147483647", i32::MAX),
+            ("-1", -1),
+            ("+5", 5),
+            ("12 ", 12),
+            (" 12\n", 12),
+            ("\"12\"", 12),
+        ] {
+            for text in [format!(r#"{{"opaque":{literal}}}"#), format!(r#"{{"opaque":{literal},"flag":1}}"#)] {
+                match read(text.as_bytes()) {
+                    Ok(command) => assert_eq!(command.opaque, number, "{text}"),
+                    // No JSON value starts so; in quotes it is Java's business.
+                    Err(_) => assert_eq!(literal, "+5"),
+                }
+            }
+        }
+        for literal in ["", "9999999999", "12x", "1 2", "12:", "1.0", "1e3", "--1", "\"12 \""] {
+            assert!(read(format!(r#"{{"opaque":{literal}}}"#).as_bytes()).is_err(), "{literal}");
         }
     }
 

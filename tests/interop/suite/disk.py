@@ -379,9 +379,39 @@ def killed_while_forced(folder, binary):
     return f"{node.log().count('segment deleted')} segments deleted; {store.summary()}"
 
 
+def no_space_for_a_queue(folder, binary):
+    """Full before the queue's and the index's first files are made: the log has room, what is made of it has none."""
+    need_root()
+    node = OwnDisk(folder, "sync", binary, 256 * MIB, "buffered", "\n[retention]\ncheck_interval_ms = 3600000\n")
+    node.start()
+    pid = node.process.pid
+    sender = Sender(node)
+    wire.create_topic(node, TOPIC, 4)
+    node.fill_to_the_last_block()
+    codes = []
+    while wire.SERVICE_NOT_AVAILABLE not in codes:
+        codes.append(sender.send()[0])
+        if len(codes) == 300:
+            raise Failed(f"300 sends were answered with {sorted(set(codes))} though no queue can be written")
+        time.sleep(0.01)
+    if set(codes[:-1]) - {wire.OK}:
+        raise Failed(f"codes {sorted(set(codes))}")
+    remark = sender.send_until(wire.SERVICE_NOT_AVAILABLE, 1)
+    same_process(node, pid)
+    node.empty()
+    since = time.monotonic()
+    sender.send_until(wire.OK, RESUMES_WITHIN)
+    took = time.monotonic() - since
+    same_process(node, pid)
+    sender.wait_until_found()
+    node.stop()
+    return f"{codes.count(wire.OK)} stored, then \"{remark}\", taken again after {took:.1f} s"
+
+
 CHECKS = [
     Check("disk", "warning level and back (T12)", warning_level),
     Check("disk", "oldest segments make room", oldest_go),
+    Check("disk", "no space for a queue's first file", no_space_for_a_queue),
     Check("disk", "killed while segments go", killed_while_forced),
 ] + [
     Check("disk", f"no space left, {mode} {flush} (T13)", no_space(mode, flush))
