@@ -66,8 +66,12 @@ fn latency_chart(page: &mut Markup, kind: Kind, runs: &[Run], parts: &[(Stroke, 
                 1 => (run.stroke(), run.group.clone()),
                 _ => (stroke, format!("{}: {part}", run.group)),
             };
-            entries.push((run.colour, stroke, label));
-            lines.push(latency_line(stroke, run, part, values));
+            let line = latency_line(stroke, run, part, values);
+            // What has nothing to show has no place in the legend.
+            if !line.points.is_empty() {
+                entries.push((run.colour, stroke, label));
+                lines.push(line);
+            }
         }
     }
     let title = match parts {

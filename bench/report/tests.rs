@@ -217,3 +217,20 @@ fn the_runs_of_comparisons_ladders_and_soaks_are_found() {
         assert!(runs.iter().enumerate().all(|(index, run)| run.colour == index + 3));
     }
 }
+
+#[test]
+fn a_legend_names_no_run_that_has_nothing_to_show() {
+    let with_end_to_end = |label: &str, ms: [f64; 3]| {
+        let mut result = result(label, 1.0);
+        result.end_to_end_latency.p50 = ms.to_vec();
+        result.end_to_end_latency.p99 = ms.to_vec();
+        result.end_to_end_latency.max = ms.to_vec();
+        result
+    };
+    // A run that only sends has an interval's latency of nothing, 0, for each of its intervals.
+    let runs = runs(vec![with_end_to_end("sends only", [0.0; 3]), with_end_to_end("reads too", [1.0, 2.0, 1.0])]);
+    let mut page = Markup::new();
+    super::series::latencies(&mut page, Kind::EndToEnd, &runs);
+    let text = page.finish();
+    assert!(text.contains("reads too") && !text.contains("sends only"), "{text}");
+}
