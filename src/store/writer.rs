@@ -1323,8 +1323,8 @@ impl Writer {
 
 /// The buffer of a write returns with a batch that has none: the one whose bytes it was, where there is but one.
 fn give_back(buffer: Vec<u8>, batches: &mut [ReplyBatch]) {
-    let spent = batches.iter_mut().filter_map(|batch| batch.spent.as_mut());
-    if let Some(batch) = spent.into_iter().find(|batch| batch.bytes.capacity() == 0) {
+    let mut spent = batches.iter_mut().filter_map(|batch| batch.spent.as_mut());
+    if let Some(batch) = spent.find(|batch| batch.bytes.capacity() == 0) {
         batch.bytes = buffer;
     }
 }

@@ -1,8 +1,8 @@
 //! The JSON header: one flat object, read in a single pass. Source: remoting.md 1.2.
 //!
 //! Every frame of nearly every client passes through here, on the core of its connection, so strings without escapes
-//! are borrowed, and what all clients write as a rule is looked at once. Values of `extFields` may be strings, numbers, booleans or null, and
-//! become texts (null: left out); keys we do not know are skipped with all that is in them.
+//! are borrowed, and what all clients write as a rule is looked at once. Values of `extFields` may be strings, numbers,
+//! booleans or null, and become texts (null: left out); keys we do not know are skipped with all that is in them.
 
 use std::borrow::Cow;
 
@@ -602,7 +602,7 @@ mod tests {
             for text in [format!(r#"{{"opaque":{literal}}}"#), format!(r#"{{"opaque":{literal},"flag":1}}"#)] {
                 match read(text.as_bytes()) {
                     Ok(command) => assert_eq!(command.opaque, number, "{text}"),
-                    // No JSON value starts so; in quotes it is Java's business.
+                    // No JSON value starts so.
                     Err(_) => assert_eq!(literal, "+5"),
                 }
             }
