@@ -59,6 +59,8 @@ class Agent:
 
     def _read(self):
         for line in self.process.stdout:
+            if not line.endswith(b"\n"):
+                break  # the process ended within a line
             message = json.loads(line)
             with self.changed:
                 if "rq" in message:

@@ -53,6 +53,8 @@ public final class StoreAgent {
 
     private BrokerController broker;
     private MessageStore store;
+    /** Threads that a command left to start, once its answer is out: one of them may halt the process. */
+    private final List<Thread> afterAnswer = new ArrayList<>();
 
     public static void main(String[] args) throws Exception {
         System.setOut(System.err);
@@ -70,6 +72,8 @@ public final class StoreAgent {
             }
             answer.put("rq", command.get("rq"));
             emit(answer);
+            agent.afterAnswer.forEach(Thread::start);
+            agent.afterAnswer.clear();
         }
         Runtime.getRuntime().halt(0);
     }
@@ -352,7 +356,7 @@ public final class StoreAgent {
         return batch;
     }
 
-    /** Several threads append without end and tell of each message; after so many the process halts among them. */
+    /** Once this is answered, threads append without end and tell of each message; after so many the process halts. */
     private JSONObject flood(JSONObject c) throws Exception {
         JSONArray queues = c.getJSONArray("queues");
         AtomicInteger stored = new AtomicInteger();
@@ -383,7 +387,7 @@ public final class StoreAgent {
                 }
             });
             thread.setDaemon(true);
-            thread.start();
+            afterAnswer.add(thread);
         }
         return new JSONObject();
     }
