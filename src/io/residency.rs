@@ -28,16 +28,33 @@ const PAGE_LEN: u64 = 4096;
 /// Set once the kernel (before 6.5, or a sandbox) refuses `cachestat`.
 static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
+/// What the last look at a file found, which decides how the next one asks. Shared by all cores.
+#[derive(Debug, Default)]
+pub struct LastLook {
+    was_cold: AtomicBool,
+}
+
 /// Can all of `[at, at + len)` be read without waiting for the disk? `map` is a mapping of the same file that starts at
 /// byte 0.
 ///
-/// `cachestat` is asked first: half a microsecond for any range, and the answer is no for most of what is cold. But it
-/// counts pages that the kernel is only about to fill, as after a read-ahead, and touching one of those waits for the
-/// disk. `mincore` counts none before it is filled, so its word is wanted for a yes. It costs 2 microseconds where the
-/// mapping shows the pages, and 0.2 a page where they are to be mapped yet, which is little beside mapping them.
-pub fn is_resident(file: &File, map: *const u8, at: u64, len: u64) -> bool {
+/// `mincore` has the word for a yes: it counts no page before it is filled. It costs 1 microsecond where the mapping shows
+/// the pages, and 0.2 a page where they are to be mapped yet, which is little beside mapping them but much for a no. So
+/// where the last look found something cold `cachestat` is asked before it: that tells of most of what is cold at less
+/// than 0.03 a page. It alone would not do: it counts pages that the kernel is only about to fill, as after a read-ahead,
+/// and touching one of those waits for the disk.
+pub fn is_resident(file: &File, map: *const u8, last: &LastLook, at: u64, len: u64) -> bool {
+    if len == 0 {
+        return true;
+    }
     let whole = pages(at, len) * PAGE_LEN;
-    len == 0 || (cachestat_len(file, at, len).is_none_or(|cached| cached >= whole) && filled_len(map, at, len) >= whole)
+    let was_cold = last.was_cold.load(Ordering::Relaxed);
+    let may_be = !was_cold || cachestat_len(file, at, len).is_none_or(|cached| cached >= whole);
+    let is = may_be && filled_len(map, at, len) >= whole;
+    // A line of memory that all cores read is written only where it changes.
+    if is == was_cold {
+        last.was_cold.store(!is, Ordering::Relaxed);
+    }
+    is
 }
 
 /// The same for a mapping whose file is not open: asks `mincore` alone. Of a file that this process may write it tells the
@@ -109,20 +126,34 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (file, map) = mapped(&dir, "cached", true);
         let (_, empty) = mapped(&dir, "never_read", false);
-        assert!(is_resident(&file, map.as_ptr(), 100, 3 * PAGE_LEN));
+        let last = LastLook::default();
+        assert!(is_resident(&file, map.as_ptr(), &last, 100, 3 * PAGE_LEN));
         // Pages under read-ahead are counted and not filled. No test can hold a disk up; the pages of a file that was
         // never read stand for those.
         assert_eq!(filled_len(empty.as_ptr(), 0, 4 * PAGE_LEN), 0);
-        assert!(!is_resident(&file, empty.as_ptr(), 100, 3 * PAGE_LEN));
+        assert!(!is_resident(&file, empty.as_ptr(), &last, 100, 3 * PAGE_LEN));
+        assert!(
+            !is_resident(&file, empty.as_ptr(), &last, 100, 3 * PAGE_LEN),
+            "cachestat asked first has no other answer"
+        );
+        assert!(
+            is_resident(&file, map.as_ptr(), &last, 100, 3 * PAGE_LEN),
+            "one cold look does not make the next one so"
+        );
     }
 
     #[test]
     fn a_hole_is_not_resident_until_it_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let (file, map) = mapped(&dir, "hole", false);
-        assert!(!is_resident(&file, map.as_ptr(), PAGE_LEN, 10));
+        let last = LastLook::default();
+        for _ in 0..2 {
+            assert!(!is_resident(&file, map.as_ptr(), &last, PAGE_LEN, 10));
+        }
         let _ = std::hint::black_box(map[PAGE_LEN as usize]);
-        assert!(is_resident(&file, map.as_ptr(), PAGE_LEN, 10));
-        assert!(is_resident(&file, map.as_ptr(), 0, 0));
+        for _ in 0..2 {
+            assert!(is_resident(&file, map.as_ptr(), &last, PAGE_LEN, 10));
+        }
+        assert!(is_resident(&file, map.as_ptr(), &last, 0, 0));
     }
 }

@@ -13,7 +13,7 @@ use rustix::fs::Advice;
 
 use super::guard::Guard;
 use super::read_file::ReadFile;
-use super::residency;
+use super::residency::{self, LastLook};
 use crate::types::PhyOffset;
 
 /// One segment of the log, mapped read-only.
@@ -24,6 +24,7 @@ pub struct Segment {
     file: File,
     map: Mmap,
     guard: Guard,
+    last_look: LastLook,
 }
 
 impl Segment {
@@ -38,7 +39,7 @@ impl Segment {
         #[cfg(test)]
         super::tap::mapped(path, map.as_ptr());
         let guard = Guard::over(map.as_ptr(), map.len());
-        Ok(Segment { start, path: path.to_owned(), file, map, guard })
+        Ok(Segment { start, path: path.to_owned(), file, map, guard, last_look: LastLook::default() })
     }
 
     pub fn start(&self) -> PhyOffset {
@@ -146,7 +147,8 @@ impl Segment {
 
     /// Is this range in the page cache, and does the mapping show it?
     pub fn is_resident(&self, at: PhyOffset, len: u64) -> bool {
-        !self.guard.is_broken() && residency::is_resident(&self.file, self.map.as_ptr(), at.since(self.start), len)
+        let is = || residency::is_resident(&self.file, self.map.as_ptr(), &self.last_look, at.since(self.start), len);
+        !self.guard.is_broken() && is()
     }
 }
 
