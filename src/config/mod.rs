@@ -600,7 +600,7 @@ fn flush(gate: &mut Gate<'_>, raw: raw::RawFlush) -> FlushConfig {
             &[("auto", SyncCall::Auto), ("o_dsync", SyncCall::ODsync), ("fdatasync", SyncCall::Fdatasync)],
             &[("fsync", "would also write times that nobody reads; write \"fdatasync\"")],
         ),
-        interval_ms: gate.integer("flush.interval_ms", raw.interval_ms, 500, 1..=60_000),
+        interval_ms: gate.integer("flush.interval_ms", raw.interval_ms, 100, 1..=60_000),
         least_pages: gate.integer("flush.least_pages", raw.least_pages, 4, 0..=262_144),
         thorough_interval_ms: gate.integer("flush.thorough_interval_ms", raw.thorough_interval_ms, 10_000, 1..=600_000),
         sync_timeout_ms: gate.integer(
