@@ -14,11 +14,11 @@ use super::frame::FrameError;
 /// Bytes that are not UTF-8 are replaced by U+FFFD as Java does it: old C++ clients send properties in local encodings.
 pub(super) fn decode_into<'a>(header: &'a [u8], command: &mut Command<'a>) -> Result<(), FrameError> {
     match std::str::from_utf8(header) {
-        Ok(text) => Reader { text, at: 0 }.object_into(command),
+        Ok(text) => Reader::new(text).object_into(command),
         Err(_) => {
             let text = String::from_utf8_lossy(header);
             let mut read = Command { ext: ExtFields::default(), remark: None, ..command.clone() };
-            Reader { text: &text, at: 0 }.object_into(&mut read)?;
+            Reader::new(&text).object_into(&mut read)?;
             command.code = read.code;
             command.language = read.language;
             command.version = read.version;
@@ -31,28 +31,66 @@ pub(super) fn decode_into<'a>(header: &'a [u8], command: &mut Command<'a>) -> Re
     }
 }
 
+/// What a header has beside what we do not know.
+#[derive(Clone, Copy)]
+enum Field {
+    Code,
+    Flag,
+    Opaque,
+    Version,
+    Language,
+    Remark,
+    Ext,
+}
+
+impl Field {
+    fn of_key(key: &str) -> Option<Field> {
+        Some(match key {
+            "code" => Field::Code,
+            "flag" => Field::Flag,
+            "opaque" => Field::Opaque,
+            "version" => Field::Version,
+            "language" => Field::Language,
+            "remark" => Field::Remark,
+            "extFields" => Field::Ext,
+            _ => return None,
+        })
+    }
+}
+
 struct Reader<'t> {
     text: &'t str,
     /// The next byte to look at.
     at: usize,
+    /// Where the quotes and backslashes are among the [`BLOCK_LEN`] bytes from `block` on, a bit each. Looked for once a
+    /// block: a header has dozens of short strings, and a search for the end of each would begin with as much again.
+    stops: u64,
+    block: usize,
 }
 
 impl<'t> Reader<'t> {
+    fn new(text: &'t str) -> Reader<'t> {
+        Reader { text, at: 0, stops: stops_in(text.as_bytes()), block: 0 }
+    }
+
     fn object_into(mut self, command: &mut Command<'t>) -> Result<(), FrameError> {
         let mut more = self.begin()?;
         while more {
-            let key = self.key()?;
-            match &*key {
-                "code" => command.code = self.int()?,
-                "flag" => command.flag = self.int()?,
-                "opaque" => command.opaque = self.int()?,
-                "version" => command.version = self.int()?,
-                "language" => {
+            let field = match self.plain_field() {
+                Some(field) => Some(field),
+                None => Field::of_key(&self.key()?),
+            };
+            match field {
+                Some(Field::Code) => command.code = self.int()?,
+                Some(Field::Flag) => command.flag = self.int()?,
+                Some(Field::Opaque) => command.opaque = self.int()?,
+                Some(Field::Version) => command.version = self.int()?,
+                Some(Field::Language) => {
                     command.language = self.scalar()?.map_or(Language::default(), |name| Language::from_name(&name));
                 }
-                "remark" => command.remark = self.scalar()?.filter(|remark| !remark.is_empty()),
-                "extFields" => self.ext_into(&mut command.ext)?,
-                _ => self.skip_value()?,
+                Some(Field::Remark) => command.remark = self.scalar()?.filter(|remark| !remark.is_empty()),
+                Some(Field::Ext) => self.ext_into(&mut command.ext)?,
+                None => self.skip_value()?,
             }
             more = self.more()?;
         }
@@ -70,13 +108,11 @@ impl<'t> Reader<'t> {
         }
         let mut more = self.begin()?;
         while more {
-            let fits = if let Some((name, value)) = self.plain_pair() {
-                ext.push(Cow::Borrowed(name), Cow::Borrowed(value))
-            } else {
-                let name = self.key()?;
-                self.scalar()?.is_none_or(|value| ext.push(name, value))
+            let (name, value) = match self.plain_name() {
+                Some(name) => (Cow::Borrowed(name), Some(self.string_body()?)),
+                None => (self.key()?, self.scalar()?),
             };
-            if !fits {
+            if !value.is_none_or(|value| ext.push(name, value)) {
                 return Err(self.bad("too many ext fields"));
             }
             more = self.more()?;
@@ -197,50 +233,89 @@ impl<'t> Reader<'t> {
         Some(&self.text[start..end])
     }
 
-    /// `"name":"value"` without escapes and blanks; none, and nothing taken, if anything else is here.
+    /// A member's name without escapes and blanks behind it, if a string is its value: that string's quote is taken too. None,
+    /// and nothing taken, if anything else is here.
     #[inline(always)]
-    fn plain_pair(&mut self) -> Option<(&'t str, &'t str)> {
-        let start = self.at;
-        let name = self.plain_string()?;
-        let value = match self.text.as_bytes().get(self.at) {
-            Some(b':') => {
-                self.at += 1;
-                self.plain_string()
-            }
-            _ => None,
-        };
-        if value.is_none() {
-            self.at = start;
+    fn plain_name(&mut self) -> Option<&'t str> {
+        if self.peek() != Some(b'"') {
+            return None;
         }
-        Some((name, value?))
+        let start = self.at + 1;
+        let end = self.string_stop(start)?;
+        if self.text.as_bytes()[end..].first_chunk() != Some(br#"":""#) {
+            return None;
+        }
+        self.at = end + r#"":""#.len();
+        Some(&self.text[start..end])
+    }
+
+    /// A string whose first quote has been taken.
+    #[inline(always)]
+    fn string_body(&mut self) -> Result<Cow<'t, str>, FrameError> {
+        let start = self.at;
+        let stop = self.string_stop(start).ok_or_else(|| self.endless(start))?;
+        if self.text.as_bytes()[stop] != b'"' {
+            return self.escaped_string(start, stop).map(Cow::Owned);
+        }
+        self.at = stop + 1;
+        Ok(Cow::Borrowed(&self.text[start..stop]))
+    }
+
+    /// A member's key that is known, with its colon and nothing else before its value; none, and nothing taken, if anything
+    /// else is here.
+    #[inline(always)]
+    fn plain_field(&mut self) -> Option<Field> {
+        let rest = &self.text.as_bytes()[self.at..];
+        let (field, len) = match rest {
+            [b'"', b'c', b'o', b'd', b'e', b'"', b':', ..] => (Field::Code, 7),
+            [b'"', b'f', b'l', b'a', b'g', b'"', b':', ..] => (Field::Flag, 7),
+            [b'"', b'o', rest @ ..] if rest.starts_with(br#"paque":"#) => (Field::Opaque, 9),
+            [b'"', b'v', rest @ ..] if rest.starts_with(br#"ersion":"#) => (Field::Version, 10),
+            [b'"', b'l', rest @ ..] if rest.starts_with(br#"anguage":"#) => (Field::Language, 11),
+            [b'"', b'e', rest @ ..] if rest.starts_with(br#"xtFields":"#) => (Field::Ext, 12),
+            _ => return None,
+        };
+        if let Some(..=b' ') = rest.get(len) {
+            return None;
+        }
+        self.at += len;
+        Some(field)
     }
 
     /// Any string; apart from its callers, whose usual case stays small by it.
     #[inline(never)]
     fn string(&mut self) -> Result<Cow<'t, str>, FrameError> {
-        if let Some(text) = self.plain_string() {
-            return Ok(Cow::Borrowed(text));
-        }
         self.byte(b'"', "a string must start here")?;
-        let start = self.at;
-        let stop = self.string_stop(start).ok_or_else(|| self.endless(start))?;
-        self.escaped_string(start, stop).map(Cow::Owned)
+        self.string_body()
     }
 
     /// The first quote or backslash at or after `from`.
     #[inline(always)]
-    fn string_stop(&self, from: usize) -> Option<usize> {
-        let rest = &self.text.as_bytes()[from..];
-        // Most keys and values are short; calling the vector search costs more than these steps.
-        let mut done = 0;
-        while done < 16 {
-            let Some(chunk) = rest[done..].first_chunk::<8>() else { break };
-            if let Some(index) = first_stop(*chunk) {
-                return Some(from + done + index);
+    fn string_stop(&mut self, from: usize) -> Option<usize> {
+        if from / BLOCK_LEN == self.block / BLOCK_LEN {
+            let stops = self.stops >> (from % BLOCK_LEN);
+            if stops != 0 {
+                return Some(from + stops.trailing_zeros() as usize);
             }
-            done += 8;
         }
-        memchr::memchr2(b'"', b'\\', &rest[done..]).map(|index| from + done + index)
+        self.stop_in_later_block(from)
+    }
+
+    #[inline(never)]
+    fn stop_in_later_block(&mut self, from: usize) -> Option<usize> {
+        let bytes = self.text.as_bytes();
+        let mut behind = from % BLOCK_LEN;
+        let mut block = from - behind;
+        while block < bytes.len() {
+            (self.block, self.stops) = (block, stops_in(&bytes[block..]));
+            let stops = self.stops >> behind;
+            if stops != 0 {
+                return Some(block + behind + stops.trailing_zeros() as usize);
+            }
+            behind = 0;
+            block += BLOCK_LEN;
+        }
+        None
     }
 
     #[cold]
@@ -412,17 +487,58 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Index of the first quote or backslash among eight bytes, all looked at in one step.
+/// Bytes of which one look finds all quotes and backslashes.
+const BLOCK_LEN: usize = 64;
+
+/// Which of the first [`BLOCK_LEN`] bytes are quotes or backslashes, the first one in the lowest bit.
 #[inline]
-fn first_stop(chunk: [u8; 8]) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH_BITS: u64 = ONES << 7;
-    // Sets the high bit of each byte that is zero; a byte above a zero one may be marked too, which never matters,
-    // since only the lowest mark is used.
-    let zero_bytes = |x: u64| x.wrapping_sub(ONES) & !x & HIGH_BITS;
-    let word = u64::from_le_bytes(chunk);
-    let marks = zero_bytes(word ^ (ONES * b'"' as u64)) | zero_bytes(word ^ (ONES * b'\\' as u64));
-    (marks != 0).then(|| marks.trailing_zeros() as usize / 8)
+fn stops_in(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(block) => stops_of(block),
+        None => {
+            let mut block = [0; BLOCK_LEN];
+            block[..bytes.len()].copy_from_slice(bytes);
+            stops_of(&block)
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn stops_of(block: &[u8; BLOCK_LEN]) -> u64 {
+    // SAFETY: SSE2 is part of every x86-64 processor.
+    unsafe { by_sixteen(block) }
+}
+
+/// [`one_by_one`], sixteen bytes at a time.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse2")]
+#[inline]
+fn by_sixteen(block: &[u8; BLOCK_LEN]) -> u64 {
+    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_or_si128, _mm_set_epi64x, _mm_set1_epi8};
+    let (quote, backslash) = (_mm_set1_epi8(b'"' as i8), _mm_set1_epi8(b'\\' as i8));
+    let (parts, _) = block.as_chunks::<16>();
+    let mut stops = 0;
+    for (index, part) in parts.iter().enumerate() {
+        let half = |at: usize| i64::from_le_bytes(std::array::from_fn(|byte| part[at + byte]));
+        let part = _mm_set_epi64x(half(8), half(0));
+        let found = _mm_or_si128(_mm_cmpeq_epi8(part, quote), _mm_cmpeq_epi8(part, backslash));
+        stops |= u64::from(_mm_movemask_epi8(found) as u32) << (16 * index);
+    }
+    stops
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn stops_of(block: &[u8; BLOCK_LEN]) -> u64 {
+    one_by_one(block)
+}
+
+/// What [`stops_of`] has to find, in plain words.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+fn one_by_one(block: &[u8; BLOCK_LEN]) -> u64 {
+    let is_stop = |byte: u8| u64::from(byte == b'"' || byte == b'\\');
+    block.iter().enumerate().fold(0, |stops, (index, byte)| stops | is_stop(*byte) << index)
 }
 
 #[cfg(test)]
@@ -496,6 +612,19 @@ mod tests {
             let text = "x".repeat(len);
             assert_eq!(ext_value(&format!("\"{text}\"")), Some(text.clone()));
             assert_eq!(ext_value(&format!("\"{text}\\n{text}\"")), Some(format!("{text}\n{text}")));
+        }
+    }
+
+    #[test]
+    fn all_quotes_and_backslashes_of_a_block_are_found_and_nothing_else() {
+        for byte in 0..=u8::MAX {
+            for at in 0..BLOCK_LEN {
+                let mut block = [b'a'; BLOCK_LEN];
+                (block[at], block[BLOCK_LEN - 1 - at]) = (byte, b'\\');
+                assert_eq!(stops_of(&block), one_by_one(&block), "{byte} at {at}");
+                // Behind the end of a text nothing is found, though the block there is filled up.
+                assert_eq!(stops_in(&block[..at]), one_by_one(&block) & ((1 << at) - 1), "{byte} behind {at}");
+            }
         }
     }
 
