@@ -18,7 +18,9 @@ pub const P99_MS_DEFAULT: f64 = 20.0;
 pub const RATE_DEFAULT: u64 = 10_000;
 pub const SIZE_DEFAULT: u64 = 1024;
 
-/// Between two looks of an async node; RocketMQ's default, and the shorter ones that a loss window may ask for, in ms.
+/// Between two looks of an async node, in ms: the node's default, and longer ones for a disk that would do nothing but flush.
+const CALM_INTERVALS_MS: [u64; 3] = [100, 250, 500];
+/// Those that a loss window may ask for.
 const INTERVALS_MS: [u64; 9] = [500, 250, 100, 50, 20, 10, 5, 2, 1];
 /// The node's own defaults that a line may have to raise.
 const INFLIGHT_MESSAGES: u64 = 65_536;
@@ -376,12 +378,15 @@ impl Plan<'_> {
         };
         let window = |interval: u64| model::loss_window_ms(&self.load, &curve, interval as f64);
         let fits = |interval: &u64| self.request.loss_window_ms.is_none_or(|asked| window(*interval) <= asked as f64);
-        let Some(interval) = INTERVALS_MS.into_iter().find(fits) else {
+        let flush_us = |interval: u64| curve.at(self.load.log_bytes_per_s() * interval as f64 / 1000.0).p99;
+        let is_calm = |interval: &u64| flush_us(*interval) <= *interval as f64 * 1000.0 / 2.0;
+        let calm = CALM_INTERVALS_MS.into_iter().find(is_calm).unwrap_or(INTERVALS_MS[0]);
+        let Some(interval) = INTERVALS_MS.into_iter().filter(|interval| *interval <= calm).find(fits) else {
             let least = INTERVALS_MS[INTERVALS_MS.len() - 1];
             return Err(format!(
                 "not async: even with a look each ms a loss of power would take up to {:.1} ms, twice the p99 of a flush ({}) and the interval; --loss-window-ms {:.0} would do",
                 window(least),
-                ms(curve.at(self.load.log_bytes_per_s() * least as f64 / 1000.0).p99),
+                ms(flush_us(least)),
                 window(least).ceil()
             ));
         };

@@ -68,7 +68,7 @@ pub fn settings(root: &Path, append: AppendMode) -> StoreSettings {
         index_slots: 5_000_000,
         index_entries: 20_000_000,
         flush: FlushMode::Async,
-        flush_interval_ms: 500,
+        flush_interval_ms: 100,
         flush_least_pages: 4,
         flush_thorough_interval_ms: 10_000,
         sync_timeout_ms: 2_500,

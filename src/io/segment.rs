@@ -39,7 +39,7 @@ impl Segment {
         #[cfg(test)]
         super::tap::mapped(path, map.as_ptr());
         let guard = Guard::over(map.as_ptr(), map.len());
-        Ok(Segment { start, path: path.to_owned(), file, map, guard, last_look: LastLook::default() })
+        Ok(Segment { start, path: path.to_owned(), file, map, guard, last_look: LastLook::none_at(path) })
     }
 
     pub fn start(&self) -> PhyOffset {

@@ -261,8 +261,8 @@ impl<'t> Reader<'t> {
         Ok(Cow::Borrowed(&self.text[start..stop]))
     }
 
-    /// A member's key that is known, with its colon and nothing else before its value; none, and nothing taken, if anything
-    /// else is here.
+    /// The key of a member that requests have, with its colon and nothing else before its value; none, and nothing taken, if
+    /// anything else is here.
     #[inline(always)]
     fn plain_field(&mut self) -> Option<Field> {
         let rest = &self.text.as_bytes()[self.at..];
@@ -624,6 +624,24 @@ mod tests {
                 assert_eq!(stops_of(&block), one_by_one(&block), "{byte} at {at}");
                 // Behind the end of a text nothing is found, though the block there is filled up.
                 assert_eq!(stops_in(&block[..at]), one_by_one(&block) & ((1 << at) - 1), "{byte} behind {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_of_any_length_is_read_again_where_its_value_is_no_plain_string() {
+        for len in 0..2 * BLOCK_LEN + 3 {
+            for filler in ["n", "\u{4e2d}"] {
+                let name = filler.repeat(len);
+                let literals =
+                    [(r#""v""#, Some("v")), (r#" "v""#, Some("v")), ("17", Some("17")), ("null", None), ("[1]", None)];
+                for (literal, value) in literals {
+                    let text = format!(r#"{{"extFields":{{"{name}":{literal},"z\n{name}":"{name}"}},"opaque":5}}"#);
+                    let command = read(text.as_bytes()).unwrap();
+                    assert_eq!(command.ext.get(&name), value, "{text}");
+                    assert_eq!(command.ext.get(&format!("z\n{name}")), Some(&*name), "{text}");
+                    assert_eq!(command.opaque, 5);
+                }
             }
         }
     }

@@ -20,7 +20,7 @@ const BYTES: &str = "/proc/sys/vm/dirty_bytes";
 const RATIO: &str = "/proc/sys/vm/dirty_ratio";
 /// The kernel's own, in percent: enough where memory is small.
 const OWN_RATIO: u64 = 20;
-/// A flush interval of 500 ms at 500 MB/s.
+/// Half a second of 500 MB/s: the flush of an interval, and of those that wait for a slow one.
 const LEAST: u64 = 256 << 20;
 const WANTED: u64 = 1 << 30;
 

@@ -67,6 +67,7 @@ public final class StoreAgent {
                 answer = agent.run(command);
             } catch (Throwable why) {
                 why.printStackTrace();
+                agent.afterAnswer.clear();
                 answer = new JSONObject();
                 answer.put("error", String.valueOf(why));
             }
