@@ -54,16 +54,16 @@ impl LastLook {
 /// `mincore` has the word for a yes: it counts no page before it is filled. It costs 1 microsecond where the mapping shows
 /// the pages, and 0.2 a page where they are to be mapped yet, which is little beside mapping them but much for a no. So
 /// where the last look found something cold, and of a long range, `cachestat` is asked before it: that tells of most of what
-/// is cold at less than 0.03 a page. It alone would not do: it counts pages that the kernel is only about to fill, as after a read-ahead,
-/// and touching one of those waits for the disk.
+/// is cold at less than 0.03 a page. It alone would not do: it counts pages that the kernel is only about to fill, as after a
+/// read-ahead, and touching one of those waits for the disk.
 pub fn is_resident(file: &File, map: *const u8, last: &LastLook, at: u64, len: u64) -> bool {
     if len == 0 {
         return true;
     }
     let whole = pages(at, len) * PAGE_LEN;
     let was_cold = last.was_cold.load(Ordering::Relaxed);
-    let at_once = last.may_write && !was_cold && pages(at, len) <= MINCORE_FIRST_PAGES;
-    let may_be = at_once || cachestat_len(file, at, len).is_none_or(|cached| cached >= whole);
+    let by_mincore_alone = last.may_write && !was_cold && pages(at, len) <= MINCORE_FIRST_PAGES;
+    let may_be = by_mincore_alone || cachestat_len(file, at, len).is_none_or(|cached| cached >= whole);
     let is = may_be && filled_len(map, at, len) >= whole;
     // A line of memory that all cores read is written only where it changes.
     if is == was_cold {

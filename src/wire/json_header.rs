@@ -298,11 +298,12 @@ impl<'t> Reader<'t> {
                 return Some(from + stops.trailing_zeros() as usize);
             }
         }
-        self.stop_in_later_block(from)
+        self.search_stop(from)
     }
 
+    /// Looks at `from`'s block and at those behind it, and keeps the one that it ends in.
     #[inline(never)]
-    fn stop_in_later_block(&mut self, from: usize) -> Option<usize> {
+    fn search_stop(&mut self, from: usize) -> Option<usize> {
         let bytes = self.text.as_bytes();
         let mut behind = from % BLOCK_LEN;
         let mut block = from - behind;
